@@ -1,0 +1,146 @@
+"""The manager's end of the plan stream: numbers, credits, what is sent again. The rules are those of `runner.proto`."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from enum import Enum
+from typing import NamedTuple
+
+from cachesvc.scheduler import Step, StepRecord
+from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Refusal, Result
+
+
+class ProtocolViolation(Exception):
+    """The runner sent what the protocol rules out; the stream is dropped and attached anew."""
+
+
+class Standing(Enum):
+    """How a runner that attached stands to the rows and pages of this manager."""
+
+    RESUMED = "resumed"  # same life, our plans: everything holds
+    STARTED_OVER = "started_over"  # no row or page of ours is there
+
+
+class _SentPlan(NamedTuple):
+    plan: Plan
+    record: StepRecord
+
+
+class PlanStream:
+    """Owns plan ids and the plans without a result. Knows nothing of requests or pages."""
+
+    def __init__(self, credits: int) -> None:
+        self.manager_id = secrets.token_hex(8)
+        self.boot_id = ""
+        self.attached = False
+        self.last_result_plan_id = 0
+        self.refusals_in_a_row = 0
+        self._credits = credits
+        self._next_plan_id = 1
+        self._must_reset_rows = True
+        self._sent: deque[_SentPlan] = deque()
+
+    @property
+    def last_plan_id(self) -> int:
+        return self._next_plan_id - 1
+
+    @property
+    def can_send(self) -> bool:
+        return self.attached and len(self._sent) < self._credits
+
+    @property
+    def must_reset_rows(self) -> bool:
+        """The next plan has to be sent even without work."""
+        return self._must_reset_rows
+
+    def attach_request(self, model_fingerprint: str) -> Attach:
+        return Attach(
+            protocol_version=PROTOCOL_VERSION,
+            manager_id=self.manager_id,
+            boot_id=self.boot_id,
+            last_result_plan_id=self.last_result_plan_id if self.boot_id else None,
+            model_fingerprint=model_fingerprint,
+        )
+
+    def on_attached(self, attached: Attached) -> Standing:
+        """Take the runner's answer. After RESUMED, `plans_to_resend` are due; after STARTED_OVER nothing sent counts.
+
+        A runner that another manager drove since is started over even in the same life: its rows are not ours.
+        """
+        self.attached = True
+        same_life = attached.boot_id == self.boot_id
+        if same_life and attached.last_manager_id in ("", self.manager_id):
+            return Standing.RESUMED
+        self.boot_id = attached.boot_id
+        self._start_over_after(attached.last_executed)
+        return Standing.STARTED_OVER
+
+    def plans_to_resend(self, last_executed: int) -> list[Plan]:
+        """Plans that the runner never got, unchanged and in order."""
+        return [sent.plan for sent in self._sent if sent.plan.plan_id > last_executed]
+
+    def on_lost(self) -> None:
+        self.attached = False
+
+    def number(self, step: Step) -> Plan:
+        """Make a step the next plan, and hold it until its result."""
+        plan = Plan(
+            manager_id=self.manager_id,
+            plan_id=self._next_plan_id,
+            acked_plan_id=self.last_result_plan_id,
+            reset_rows=self._must_reset_rows,
+            close_rows=step.close_rows,
+            open_rows=step.open_rows,
+            write_rows=step.write.rows,
+            write_positions=step.write.positions,
+            write_locs=step.write.locs,
+            step_rows=step.steps.rows,
+            step_cached_lens=step.steps.cached_lens,
+            step_extend_lens=step.steps.extend_lens,
+            step_num_literals=step.steps.num_literals,
+            step_samples=step.steps.samples,
+            literal_ids=step.steps.literal_ids,
+        )
+        self._must_reset_rows = False
+        self._next_plan_id += 1
+        self._sent.append(_SentPlan(plan, step.record))
+        return plan
+
+    def on_result(self, result: Result) -> StepRecord:
+        """The step that `result` answers. Errors: ProtocolViolation unless it is the oldest plan without a result."""
+        if not self._sent or self._sent[0].plan.plan_id != result.plan_id:
+            raise ProtocolViolation(f"result of plan {result.plan_id}, due is {self._due()}")
+        sent = self._sent.popleft()
+        if len(result.sampled_ids) != len(sent.record.sampling_rows):
+            raise ProtocolViolation(
+                f"plan {result.plan_id} samples {len(sent.record.sampling_rows)} rows, its result has {len(result.sampled_ids)}"
+            )
+        self.last_result_plan_id = result.plan_id
+        self.refusals_in_a_row = 0
+        return sent.record
+
+    def on_refusal(self, refusal: Refusal) -> StepRecord:
+        """The step that was refused. It and all plans after it never happened; the next plan resets the rows.
+
+        Errors: ProtocolViolation unless the refused plan is the oldest without a result.
+        """
+        if not self._sent or self._sent[0].plan.plan_id != refusal.plan_id:
+            raise ProtocolViolation(f"refusal of plan {refusal.plan_id}, due is {self._due()}")
+        record = self._sent[0].record
+        self.refusals_in_a_row += 1
+        self._start_over_after(refusal.last_accepted_plan_id)
+        return record
+
+    def start_over(self) -> None:
+        """Our own books failed: rows are reset with the next plan, plans on their way run for nobody."""
+        self._must_reset_rows = True
+
+    def _start_over_after(self, last_executed: int) -> None:
+        self._sent.clear()
+        self._next_plan_id = last_executed + 1
+        self.last_result_plan_id = last_executed
+        self._must_reset_rows = True
+
+    def _due(self) -> str:
+        return f"plan {self._sent[0].plan.plan_id}" if self._sent else "none"

@@ -1,0 +1,129 @@
+"""A request as the manager knows it: ids and limits, no text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from servicekit.errors import InvalidArgument, PagewireError, Reason
+from servicekit.plan import Int32Array, RunnerDescription
+from servicekit.sampling import Sampling
+
+MAX_STOP_TOKEN_IDS = 128
+EMPTY = np.zeros(0, dtype=np.int32)
+
+
+class ReqState(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class FinishCause(Enum):
+    """Names of cache.proto's FinishCause, without their prefix."""
+
+    STOP_TOKEN = "STOP_TOKEN"  # noqa: S105 # not a secret
+    MAX_TOKENS = "MAX_TOKENS"  # noqa: S105 # not a secret
+    CACHE_FULL = "CACHE_FULL"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a gateway hands over. Unchecked: `check_submission` does."""
+
+    key: int
+    request_id: str
+    prompt_ids: Int32Array
+    sampling: Sampling
+    max_tokens: int | None
+    stop_token_ids: Int32Array
+
+
+@dataclass(slots=True, eq=False)
+class Req:
+    """A request in the manager. `output_ids` is current while it waits; while it runs, its row holds the ids."""
+
+    session_id: int
+    key: int
+    arrival: int
+    request_id: str
+    prompt_ids: Int32Array
+    sampling: Sampling
+    limit_len: int  # prompt and answer together never pass it, in tokens
+    stop_token_ids: Int32Array
+    state: ReqState = ReqState.WAITING
+    table_idx: int | None = None
+    output_ids: Int32Array = field(default_factory=lambda: EMPTY)
+
+    @property
+    def known_len(self) -> int:
+        """Tokens whose ids are known while it waits."""
+        return len(self.prompt_ids) + len(self.output_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a request ended, for its session."""
+
+    session_id: int
+    key: int
+    cause: FinishCause
+    failure: PagewireError | None = None
+
+
+def limit_len_of(submission: Submission, runner: RunnerDescription) -> int:
+    """The bound of prompt and answer together, in tokens, for a submission that can be served.
+
+    Errors: InvalidArgument with the reason, the field at fault and the numbers, for one that never can.
+    """
+    prompt_len = len(submission.prompt_ids)
+    if prompt_len == 0:
+        raise _invalid(Reason.EMPTY_PROMPT, "prompt", "the prompt is empty; it needs at least one token")
+    _check_ids("prompt", submission.prompt_ids, runner.vocab_size)
+    _check_ids("stop.token_ids", submission.stop_token_ids, runner.vocab_size)
+    if len(submission.stop_token_ids) > MAX_STOP_TOKEN_IDS:
+        raise _invalid(
+            Reason.INVALID_FIELD,
+            "stop.token_ids",
+            f"{len(submission.stop_token_ids)} stop token ids; at most {MAX_STOP_TOKEN_IDS} are allowed",
+        )
+    if prompt_len >= runner.max_seq_len:
+        raise _invalid(
+            Reason.PROMPT_TOO_LONG,
+            "prompt",
+            f"the prompt has {prompt_len} tokens; with one to answer it must stay within max_seq_len {runner.max_seq_len}",
+        )
+    if submission.max_tokens is not None and submission.max_tokens < 1:
+        raise _invalid(
+            Reason.INVALID_FIELD, "stop.max_tokens", f"stop.max_tokens is {submission.max_tokens}; it must be at least 1"
+        )
+    if submission.max_tokens is not None and prompt_len + submission.max_tokens > runner.max_seq_len:
+        raise _invalid(
+            Reason.CONTEXT_TOO_LONG,
+            "stop.max_tokens",
+            f"prompt {prompt_len} + stop.max_tokens {submission.max_tokens} tokens pass max_seq_len {runner.max_seq_len}",
+        )
+    if prompt_len + 1 > runner.pool_tokens:
+        raise _invalid(
+            Reason.PROMPT_EXCEEDS_POOL,
+            "prompt",
+            f"the prompt has {prompt_len} tokens and the page pool holds {runner.pool_tokens}: send a shorter prompt, or serve with more pages",
+        )
+    return runner.max_seq_len if submission.max_tokens is None else prompt_len + submission.max_tokens
+
+
+def _check_ids(name: str, ids: Int32Array, vocab_size: int) -> None:
+    outside = ids[(ids < 0) | (ids >= vocab_size)]
+    if len(outside):
+        raise _invalid(
+            Reason.TOKEN_OUT_OF_VOCAB,
+            name,
+            f"{name} holds token id {outside[0]}; ids go from 0 to {vocab_size - 1}",
+        )
+
+
+def _invalid(reason: Reason, field_name: str, message: str) -> InvalidArgument:
+    return InvalidArgument(reason, message, field=field_name)

@@ -1,0 +1,120 @@
+"""The Execute stream to the runner: attaches, sends plans as credits allow, hands answers to the core, attaches again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import structlog
+from pagewire.v1 import runner_pb2 as pb
+from pagewire.v1 import runner_pb2_grpc
+
+from cachesvc.core import Core
+from cachesvc.plan_stream import ProtocolViolation
+from servicekit.errors import PagewireError
+from servicekit.plan_codec import decode_attached, decode_refusal, decode_result, encode_attach, encode_plan
+from servicekit.status import error_of
+
+log = structlog.get_logger()
+
+RETRY_S = (0.05, 1.0)  # first and longest wait before attaching again
+
+
+class RunnerClient:
+    """Drives `core` against the runner at `address`. `on_change` is called after whatever may have made outputs or changed serving."""
+
+    def __init__(self, address: str, core: Core, on_change: Callable[[], None]) -> None:
+        self._core = core
+        self._on_change = on_change
+        self._work = asyncio.Event()
+        self._channel = grpc.aio.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.enable_retries", 0),
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.min_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
+        )
+
+    def wake(self) -> None:
+        """There may be something to plan."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Attach, again and again, until cancelled."""
+        wait_s, longest_s = RETRY_S
+        said = ""
+        try:
+            while True:
+                was_attached = self._core.totals.attached
+                why = await self._one_stream()
+                self._core.lost()
+                self._on_change()
+                if self._core.totals.attached > was_attached:
+                    wait_s, said = RETRY_S[0], ""
+                if why != said:
+                    log.warning("runner not attached", reason=why)
+                    said = why
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, longest_s)
+        finally:
+            await self._channel.close()
+
+    async def _one_stream(self) -> str:
+        """One Execute call from Attach to its end. Returns why it ended."""
+        call = runner_pb2_grpc.RunnerServiceStub(self._channel).Execute()
+        sender: asyncio.Task[None] | None = None
+        try:
+            await call.write(pb.ExecuteRequest(attach=encode_attach(self._core.attach_request())))
+            answer = await call.read()
+            if answer is grpc.aio.EOF or answer.WhichOneof("response") != "attached":
+                return "the runner ended the stream before it attached"
+            resend = self._core.attached(decode_attached(answer.attached))
+            log.info("runner attached", boot_id=self._core.stream.boot_id, resent_plans=len(resend))
+            for plan in resend:
+                await call.write(pb.ExecuteRequest(plan=encode_plan(plan)))
+            self._on_change()
+            sender = asyncio.create_task(self._send_plans(call))
+            self.wake()
+            return await self._read_answers(call)
+        except grpc.aio.AioRpcError as error:
+            return error_of(error).message
+        except asyncio.InvalidStateError:  # grpc.aio: written to after the call ended
+            return "the runner ended the stream"
+        except (PagewireError, ProtocolViolation) as error:
+            log.error("runner refused by the manager", error=str(error))
+            return str(error)
+        finally:
+            if sender is not None:
+                sender.cancel()
+                await asyncio.gather(sender, return_exceptions=True)
+            call.cancel()
+
+    async def _send_plans(self, call: Any) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while (plan := self._core.next_plan()) is not None:
+                await call.write(pb.ExecuteRequest(plan=encode_plan(plan)))
+            self._on_change()
+
+    async def _read_answers(self, call: Any) -> str:
+        while True:
+            answer = await call.read()
+            if answer is grpc.aio.EOF:
+                return "the runner ended the stream"
+            kind = answer.WhichOneof("response")
+            if kind == "result":
+                self._core.result(decode_result(answer.result))
+            elif kind == "refusal":
+                self._core.refused(decode_refusal(answer.refusal))
+            else:
+                raise ProtocolViolation(f"an ExecuteResponse with {kind} in the middle of a stream")
+            self.wake()
+            self._on_change()

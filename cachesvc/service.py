@@ -1,0 +1,163 @@
+"""CacheService: sessions of gateways in front of the core. Decodes, calls, encodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import structlog
+from pagewire.v1 import cache_pb2 as pb
+from pagewire.v1 import cache_pb2_grpc
+
+from cachesvc.core import Core
+from cachesvc.request import Finished, Submission
+from cachesvc.runner_client import RunnerClient
+from cachesvc.scheduler import Sampled
+from cachesvc.session import Session
+from cachesvc.stats import stats_of
+from servicekit.errors import FailedPrecondition, InvalidArgument, PagewireError, Reason, Unavailable
+from servicekit.plan import PROTOCOL_VERSION
+from servicekit.sampling import Sampling
+
+log = structlog.get_logger()
+
+
+class CacheService(cache_pb2_grpc.CacheServiceServicer):
+    """Owns the sessions. `draining` refuses new sessions and requests."""
+
+    def __init__(self, core: Core, runner_address: str) -> None:
+        self.core = core
+        self.runner_client = RunnerClient(runner_address, core, self._on_change)
+        self.draining = False
+        self.changed = asyncio.Event()  # serving may have changed, or a request ended
+        self._sessions: dict[int, Session] = {}
+        self._next_session_id = 1
+        self._told: tuple[bool, object] = (False, None)
+
+    async def Session(  # noqa: N802 # the RPC's name
+        self, request_iterator: AsyncIterator[pb.SessionRequest], context: Any
+    ) -> AsyncIterator[pb.SessionResponse]:
+        requests = aiter(request_iterator)
+        first = await anext(requests, None)
+        session = self._open(first)
+        reader = asyncio.create_task(self._read(session, requests))
+        writer: asyncio.Task[pb.SessionResponse] | None = None
+        try:
+            while True:
+                writer = asyncio.create_task(session.take())
+                await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+                if writer.done():
+                    yield writer.result()
+                elif reader.done():
+                    reader.result()  # raises what a bad command raised
+                    return
+        finally:
+            for task in (reader, writer):
+                if task is not None:
+                    task.cancel()
+            self._close(session)
+
+    async def GetStats(  # noqa: N802 # the RPC's name
+        self, request: pb.GetStatsRequest, context: Any
+    ) -> pb.GetStatsResponse:
+        return stats_of(self.core)
+
+    def _open(self, first: pb.SessionRequest | None) -> Session:
+        if self.draining:
+            raise Unavailable(Reason.DRAINING, "the manager is draining: open a session with another one")
+        if first is None or first.WhichOneof("command") != "open":
+            raise InvalidArgument(Reason.PROTOCOL_VIOLATION, "the first message of a session must be open", field="open")
+        if first.open.protocol_version != PROTOCOL_VERSION:
+            raise FailedPrecondition(
+                Reason.PROTOCOL_VERSION,
+                f"open.protocol_version is {first.open.protocol_version}; this manager speaks {PROTOCOL_VERSION}",
+                field="open.protocol_version",
+            )
+        runner = self.core.runner
+        if runner is not None and first.open.model_fingerprint not in ("", runner.model_fingerprint):
+            raise FailedPrecondition(
+                Reason.FINGERPRINT_MISMATCH,
+                f"open.model_fingerprint is {first.open.model_fingerprint}; the runner serves {runner.model_fingerprint}",
+                field="open.model_fingerprint",
+            )
+        session = Session(self._next_session_id)
+        self._next_session_id += 1
+        self._sessions[session.session_id] = session
+        session.put_opened(attached=self.core.serving, runner=runner)
+        log.info("session opened", session_id=session.session_id)
+        return session
+
+    def _close(self, session: Session) -> None:
+        del self._sessions[session.session_id]
+        self.core.close_session(session.session_id)
+        log.info("session closed", session_id=session.session_id)
+        self.runner_client.wake()
+        self.changed.set()
+
+    async def _read(self, session: Session, requests: AsyncIterator[pb.SessionRequest]) -> None:
+        async for request in requests:
+            command = request.WhichOneof("command")
+            if command == "submit":
+                self._submit(session, request.submit)
+            elif command == "stop":
+                self.core.stop(session.session_id, request.stop.key)
+            elif command == "cancel":
+                self.core.cancel(session.session_id, request.cancel.key)
+            else:
+                raise InvalidArgument(
+                    Reason.PROTOCOL_VIOLATION, f"a session message with {command} after open", field="command"
+                )
+            self.runner_client.wake()
+            self.changed.set()
+
+    def _submit(self, session: Session, submit: pb.Submit) -> None:
+        try:
+            if self.draining:
+                raise Unavailable(Reason.DRAINING, "the manager is draining: try another one")
+            if submit.key <= session.last_key:
+                raise InvalidArgument(
+                    Reason.PROTOCOL_VIOLATION, f"key {submit.key} is not above the last one {session.last_key}", field="key"
+                )
+            session.last_key = submit.key
+            self.core.submit(session.session_id, _submission(submit))
+        except PagewireError as error:
+            session.put_rejected(submit.key, error)
+        else:
+            session.put_accepted(submit.key)
+
+    def _on_change(self) -> None:
+        """Deliver what the core has for sessions, and tell them when the runner comes or goes."""
+        for output in self.core.take_outputs():
+            if isinstance(output, Finished):
+                if (session := self._sessions.get(output.session_id)) is not None:
+                    session.put_finished(output)
+            else:
+                self._deliver(output)
+        standing = (self.core.serving, self.core.runner)
+        if standing != self._told:
+            self._told = standing
+            for session in self._sessions.values():
+                session.put_opened(attached=self.core.serving, runner=self.core.runner)
+        self.changed.set()
+
+    def _deliver(self, sampled: Sampled) -> None:
+        for session_id in np.unique(sampled.session_ids).tolist():
+            session = self._sessions.get(session_id)
+            if session is not None:
+                its = sampled.session_ids == session_id
+                session.put_tokens(sampled.keys[its].tolist(), sampled.token_ids[its].tolist())
+
+
+def _submission(submit: pb.Submit) -> Submission:
+    sampling = submit.sampling
+    given = {field.name: value for field, value in sampling.ListFields()}
+    return Submission(
+        key=submit.key,
+        request_id=submit.request_id,
+        prompt_ids=np.array(submit.prompt_ids, dtype=np.int32),
+        sampling=Sampling(**given),
+        max_tokens=submit.max_tokens if submit.HasField("max_tokens") else None,
+        stop_token_ids=np.array(submit.stop_token_ids, dtype=np.int32),
+    )

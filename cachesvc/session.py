@@ -1,0 +1,63 @@
+"""What one gateway is still to hear, merged until it can be written."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pagewire.v1 import cache_pb2 as pb
+
+from cachesvc.request import Finished
+from servicekit.errors import PagewireError
+from servicekit.plan import RunnerDescription
+
+
+class Session:
+    """The outbox of a gateway: `take()` returns everything put in since the last call, as one message."""
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.last_key = 0
+        self._pending = pb.SessionResponse()
+        self._ready = asyncio.Event()
+
+    async def take(self) -> pb.SessionResponse:
+        await self._ready.wait()
+        self._ready.clear()
+        message, self._pending = self._pending, pb.SessionResponse()
+        return message
+
+    def put_opened(self, *, attached: bool, runner: RunnerDescription | None) -> None:
+        self._pending.opened.Clear()
+        self._pending.opened.attached = attached
+        if runner is not None:
+            self._pending.opened.limits.max_seq_len = runner.max_seq_len
+            self._pending.opened.limits.vocab_size = runner.vocab_size
+            self._pending.opened.limits.pool_tokens = runner.pool_tokens
+        self._ready.set()
+
+    def put_accepted(self, key: int) -> None:
+        self._pending.accepted.add(key=key)
+        self._ready.set()
+
+    def put_rejected(self, key: int, error: PagewireError) -> None:
+        self._pending.rejected.append(_rejected(key, error))
+        self._ready.set()
+
+    def put_tokens(self, keys: list[int], token_ids: list[int]) -> None:
+        self._pending.step_output.keys.extend(keys)
+        self._pending.step_output.token_ids.extend(token_ids)
+        self._ready.set()
+
+    def put_finished(self, finished: Finished) -> None:
+        ended = self._pending.finished.add(
+            key=finished.key, cause=pb.FinishCause.Value(f"FINISH_CAUSE_{finished.cause.value}")
+        )
+        if finished.failure is not None:
+            ended.failure.CopyFrom(_rejected(finished.key, finished.failure))
+        self._ready.set()
+
+
+def _rejected(key: int, error: PagewireError) -> pb.Rejected:
+    return pb.Rejected(
+        key=key, code=error.code_name, reason=error.reason, message=error.message, metadata=error.metadata
+    )

@@ -1,0 +1,183 @@
+"""The Session to cachesvc: one stream that carries every request of this process, opened again when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import NamedTuple
+
+import grpc
+import structlog
+from pagewire.v1 import cache_pb2 as pb
+from pagewire.v1 import cache_pb2_grpc, sampling_pb2
+
+from gateway.token_feed import EndCause, TokenFeed
+from servicekit.errors import Internal, PagewireError, Reason, Unavailable, error_named
+from servicekit.plan import PROTOCOL_VERSION
+from servicekit.sampling import Sampling
+from servicekit.status import error_of
+
+log = structlog.get_logger()
+
+RETRY_S = (0.05, 1.0)  # first and longest wait before opening again
+_CAUSE_PREFIX = "FINISH_CAUSE_"
+
+
+class Submission(NamedTuple):
+    """A request as the manager takes it."""
+
+    request_id: str
+    prompt_ids: Sequence[int]
+    sampling: Sampling
+    max_tokens: int | None
+    stop_token_ids: Sequence[int]
+
+
+class CacheClient:
+    """Owns the session and the feeds of its live requests. `on_change` is called when `serving` may have changed."""
+
+    def __init__(self, address: str, model_fingerprint: str, on_change: Callable[[], None]) -> None:
+        self._fingerprint = model_fingerprint
+        self._on_change = on_change
+        self._feeds: dict[int, TokenFeed] = {}
+        self._next_key = 1
+        self._commands: asyncio.Queue[pb.SessionRequest] | None = None  # None: no session
+        self._attached = False
+        self._channel = grpc.aio.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.enable_retries", 0),
+                ("grpc.initial_reconnect_backoff_ms", 50),
+                ("grpc.min_reconnect_backoff_ms", 50),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
+        )
+
+    @property
+    def serving(self) -> bool:
+        """A session is open and a runner stands behind it."""
+        return self._commands is not None and self._attached
+
+    def submit(self, submission: Submission) -> TokenFeed:
+        """Hand a request over. Errors: Unavailable without a session; the feed raises what the manager answers."""
+        if self._commands is None:
+            raise Unavailable(Reason.CHAIN_NOT_ATTACHED, "cachesvc is not reached: try again when health is SERVING")
+        feed = TokenFeed(self._next_key)
+        self._next_key += 1
+        self._feeds[feed.key] = feed
+        sampling = submission.sampling
+        self._commands.put_nowait(
+            pb.SessionRequest(
+                submit=pb.Submit(
+                    key=feed.key,
+                    request_id=submission.request_id,
+                    prompt_ids=submission.prompt_ids,
+                    sampling=sampling_pb2.SamplingParams(
+                        temperature=sampling.temperature,
+                        top_k=sampling.top_k,
+                        top_p=sampling.top_p,
+                        seed=sampling.seed,
+                    ),
+                    max_tokens=submission.max_tokens,
+                    stop_token_ids=submission.stop_token_ids,
+                )
+            )
+        )
+        return feed
+
+    def stop(self, feed: TokenFeed, kept_tokens: int) -> None:
+        """The answer is complete: a finish. Nothing happens for a feed that is over."""
+        if self._forget(feed):
+            assert self._commands is not None
+            self._commands.put_nowait(pb.SessionRequest(stop=pb.Stop(key=feed.key, kept_tokens=kept_tokens)))
+
+    def cancel(self, feed: TokenFeed) -> None:
+        """Nobody wants the answer: an abort. Nothing happens for a feed that is over."""
+        if self._forget(feed):
+            assert self._commands is not None
+            self._commands.put_nowait(pb.SessionRequest(cancel=pb.Cancel(key=feed.key)))
+
+    def _forget(self, feed: TokenFeed) -> bool:
+        return self._feeds.pop(feed.key, None) is not None
+
+    async def run(self) -> None:
+        """Keep a session open until cancelled."""
+        wait_s, longest_s = RETRY_S
+        said = ""
+        try:
+            while True:
+                failure = await self._one_session()
+                if self._commands is not None:
+                    wait_s, said = RETRY_S[0], ""
+                self._lose(failure)
+                if failure.message != said:
+                    log.warning("no session with cachesvc", reason=failure.reason, message=failure.message)
+                    said = failure.message
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, longest_s)
+        finally:
+            await self._channel.close()
+
+    async def _one_session(self) -> PagewireError:
+        """One Session call to its end. Returns why it ended."""
+        commands: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
+        commands.put_nowait(
+            pb.SessionRequest(open=pb.Open(protocol_version=PROTOCOL_VERSION, model_fingerprint=self._fingerprint))
+        )
+
+        async def sent() -> AsyncIterator[pb.SessionRequest]:
+            while True:
+                yield await commands.get()
+
+        try:
+            call = cache_pb2_grpc.CacheServiceStub(self._channel).Session(sent())
+            async for response in call:
+                if self._commands is None:
+                    self._commands = commands
+                    log.info("session with cachesvc opened")
+                self._take(response)
+        except grpc.aio.AioRpcError as error:
+            return error_of(error)
+        return Unavailable(Reason.SESSION_LOST, "cachesvc ended the session")
+
+    def _lose(self, failure: PagewireError) -> None:
+        """The manager forgot this session's requests."""
+        self._commands = None
+        self._attached = False
+        feeds, self._feeds = self._feeds, {}
+        for feed in feeds.values():
+            feed.put_failure(
+                Unavailable(Reason.SESSION_LOST, f"cachesvc was lost in mid-answer ({failure.message}): send the request again")
+            )
+        self._on_change()
+
+    def _take(self, response: pb.SessionResponse) -> None:
+        if response.HasField("opened"):
+            self._attached = response.opened.attached
+            self._on_change()
+        for accepted in response.accepted:
+            if (feed := self._feeds.get(accepted.key)) is not None:
+                feed.put_accepted()
+        for rejected in response.rejected:
+            if (feed := self._feeds.pop(rejected.key, None)) is not None:
+                feed.put_failure(_failure_of(rejected))
+        output = response.step_output
+        for key, token_id in zip(output.keys, output.token_ids, strict=True):
+            if (feed := self._feeds.get(key)) is not None:
+                feed.put_token(token_id)
+        for finished in response.finished:
+            if (feed := self._feeds.pop(finished.key, None)) is None:
+                continue
+            if finished.HasField("failure"):
+                feed.put_failure(_failure_of(finished.failure))
+            else:
+                feed.put_end(EndCause(pb.FinishCause.Name(finished.cause).removeprefix(_CAUSE_PREFIX)))
+
+
+def _failure_of(rejected: pb.Rejected) -> PagewireError:
+    if rejected.reason not in Reason.__members__:
+        return Internal(Reason.INTERNAL, rejected.message)
+    return error_named(rejected.code, Reason(rejected.reason), rejected.message, **dict(rejected.metadata))

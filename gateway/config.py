@@ -1,0 +1,25 @@
+"""Settings of the gateway."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from servicekit.config import setting
+from servicekit.process import require_at_least
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    """Read once in `__main__`. Errors: SetupError for a value out of range."""
+
+    listen: str = setting("public address, HOST:PORT or unix:PATH")
+    cache: str = setting("address of cachesvc, unix:PATH or HOST:PORT")
+    model: str = setting("model directory, for its tokenizer and chat template")
+    served_name: str | None = setting("name that requests may call the model by; the directory's when not given", None)
+    max_message_bytes: int = setting("bytes of a request at most", 4 * 2**20)
+    grace_s: float = setting("seconds that streams get to end after SIGTERM", 30.0)
+    log_level: str = setting("debug, info, warning or error", "info")
+
+    def __post_init__(self) -> None:
+        require_at_least("max_message_bytes", self.max_message_bytes, 1024)
+        require_at_least("grace_s", self.grace_s, 0)

@@ -1,0 +1,136 @@
+"""One answer from its prompt to its end: submit, detokenize, stop. No protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from gateway.cache_client import CacheClient, Submission
+from gateway.text_stream import Delta, TextStream
+from gateway.token_feed import EndCause, TokenFeed
+from gateway.tokenizer import Tokenizer
+from servicekit.errors import InvalidArgument, Reason
+from servicekit.sampling import Sampling
+
+MAX_STOPS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What a client asks for, its prompt tokenized."""
+
+    request_id: str
+    prompt_ids: Sequence[int]
+    sampling: Sampling
+    max_tokens: int | None = None  # None: what fits max_seq_len
+    stop_strings: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+
+
+class FinishReason(Enum):
+    """Names of inference.proto's FinishReason, without their prefix."""
+
+    STOP = "STOP"
+    LENGTH = "LENGTH"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The manager took the request."""
+
+    request_id: str
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How an answer ended. At most one of the three `…_id` and `stop_string` is set, and only for STOP."""
+
+    reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    end_token_id: int | None = None
+    stop_token_id: int | None = None
+    stop_string: str | None = None
+    detail: str = ""
+
+
+Event: TypeAlias = Started | Delta | Finished
+
+
+class Generation:
+    """One request against the manager. `events()` is consumed once; leaving it early cancels the request."""
+
+    def __init__(self, client: CacheClient, tokenizer: Tokenizer, request: GenerationRequest) -> None:
+        """Errors: InvalidArgument for stop strings or ids that cannot be."""
+        _check_count("stop.strings", len(request.stop_strings))
+        _check_count("stop.token_ids", len(request.stop_token_ids))
+        self._client = client
+        self._request = request
+        own_ends = frozenset() if request.ignore_eos else tokenizer.end_token_ids
+        self._end_token_ids = frozenset(end for end in own_ends if end < tokenizer.vocab_size)
+        self._text = TextStream(
+            tokenizer,
+            request.prompt_ids,
+            request.stop_strings,
+            end_token_ids=self._end_token_ids | frozenset(request.stop_token_ids),
+        )
+        self._last_token_id = 0
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Started, deltas that say something, Finished. Errors: what the manager rejects or fails the request with."""
+        request = self._request
+        feed = self._client.submit(
+            Submission(
+                request_id=request.request_id,
+                prompt_ids=request.prompt_ids,
+                sampling=request.sampling,
+                max_tokens=request.max_tokens,
+                stop_token_ids=sorted(self._end_token_ids | frozenset(request.stop_token_ids)),
+            )
+        )
+        try:
+            await feed.accepted()
+            yield Started(request.request_id, len(request.prompt_ids))
+            async for event in self._answer(feed):
+                yield event
+        finally:
+            self._client.cancel(feed)
+
+    async def _answer(self, feed: TokenFeed) -> AsyncIterator[Event]:
+        ended: EndCause | None = None
+        while ended is None and self._text.stopped is None:
+            token_ids, ended = await feed.take()
+            if token_ids:
+                self._last_token_id = token_ids[-1]
+            delta = self._text.push(token_ids)
+            if delta.text or delta.token_ids:
+                yield delta
+        delta = self._text.finish()
+        if self._text.stopped is not None:
+            self._client.stop(feed, self._text.kept_tokens)
+        if delta.text or delta.token_ids:
+            yield delta
+        yield self._finished(ended)
+
+    def _finished(self, ended: EndCause | None) -> Finished:
+        prompt_tokens, completion_tokens = len(self._request.prompt_ids), self._text.kept_tokens
+        if self._text.stopped is not None:
+            return Finished(FinishReason.STOP, prompt_tokens, completion_tokens, stop_string=self._text.stopped)
+        if ended is EndCause.STOP_TOKEN:
+            last = self._last_token_id
+            if last in self._end_token_ids:
+                return Finished(FinishReason.STOP, prompt_tokens, completion_tokens, end_token_id=last)
+            return Finished(FinishReason.STOP, prompt_tokens, completion_tokens, stop_token_id=last)
+        detail = "cache_full" if ended is EndCause.CACHE_FULL else ""
+        return Finished(FinishReason.LENGTH, prompt_tokens, completion_tokens, detail=detail)
+
+
+def _check_count(name: str, count: int) -> None:
+    if count > MAX_STOPS:
+        raise InvalidArgument(
+            Reason.INVALID_FIELD, f"{name} has {count} entries; at most {MAX_STOPS} are allowed", field=name
+        )

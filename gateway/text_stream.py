@@ -1,0 +1,123 @@
+"""The text of one generation on its way to the client: detokenized, and ended at a stop string."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gateway.detokenizer import Detokenizer, Step, TextSpan
+from gateway.stop_strings import StopStrings
+from gateway.tokenizer import Tokenizer
+
+
+class Delta(NamedTuple):
+    """What a client gets next: text, and the ids all of whose text it then has."""
+
+    text: str
+    token_ids: tuple[int, ...]
+
+
+class TextStream:
+    """Joins Detokenizer and StopStrings, and keeps the ids beside their text.
+
+    An id is delivered together with the last character that it is part of, in order, so a token
+    with any part in a stop string never is. End tokens are tokens like others, but give no text,
+    whatever `skip_special_tokens` says; with ignore_eos pass an empty `end_token_ids`, and they
+    decode as the tokenizer does it.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int],
+        stop_strings: Sequence[str] = (),
+        *,
+        skip_special_tokens: bool = True,
+        end_token_ids: frozenset[int] | None = None,
+    ) -> None:
+        """`end_token_ids` are the tokenizer's unless given. InvalidArgument when a stop string is
+        empty.
+        """
+        self._detokenizer = Detokenizer(
+            tokenizer,
+            prompt_ids,
+            skip_special_tokens=skip_special_tokens,
+            textless_ids=tokenizer.end_token_ids if end_token_ids is None else end_token_ids,
+        )
+        self._stops = StopStrings(stop_strings)
+        self._undelivered: deque[int] = deque()
+        self._spans: deque[TextSpan] = deque()  # of the first of the undelivered
+        self._released_chars = 0
+        self._delivered_tokens = 0
+        self._kept_when_stopped = 0
+
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that ended the text; look after each push, and after `finish`, which may
+        find one too.
+        """
+        return self._stops.matched
+
+    @property
+    def kept_tokens(self) -> int:
+        """The output's length in tokens: all pushed, or when stopped the fewest whose text covers
+        the kept text.
+
+        Counts a token whose text lies partly in the stop string, which is not delivered. Never less
+        than delivered.
+        """
+        if self.stopped is not None:
+            return self._kept_when_stopped
+        return self._delivered_tokens + len(self._undelivered)
+
+    def push(self, token_ids: Iterable[int]) -> Delta:
+        """Takes the next ids, gives what they release. Ids after a stop string are dropped."""
+        texts: list[str] = []
+        ids: list[int] = []
+        for token_id in token_ids:
+            if self.stopped is not None:
+                break
+            self._undelivered.append(token_id)
+            step = self._detokenizer.step(token_id)
+            texts.append(self._release(step))
+            ids += self._deliver()
+        return Delta("".join(texts), tuple(ids))
+
+    def finish(self) -> Delta:
+        """Gives all that is held, for a generation that ended by an end token, its length or its
+        client.
+        """
+        if self.stopped is not None:
+            return Delta("", ())
+        text = self._release(self._detokenizer.finish())
+        if self.stopped is not None:
+            return Delta(text, tuple(self._deliver()))
+        ids = tuple(self._undelivered)
+        self._undelivered.clear()
+        self._spans.clear()
+        self._delivered_tokens += len(ids)
+        return Delta(text + self._stops.flush(), ids)
+
+    def _release(self, step: Step) -> str:
+        self._spans += step.spans
+        text = self._stops.push(step.text)
+        self._released_chars += len(text)
+        if self.stopped is not None:
+            covering = (
+                idx for idx, span in enumerate(self._spans, start=1) if self._shows_in_kept(span)
+            )
+            self._kept_when_stopped = self._delivered_tokens + max(covering, default=0)
+        return text
+
+    def _shows_in_kept(self, span: TextSpan) -> bool:
+        return span.start < min(span.end, self._released_chars)
+
+    def _deliver(self) -> list[int]:
+        """Takes out the ids whose text is wholly released."""
+        ids = []
+        while self._spans and self._spans[0].end <= self._released_chars:
+            self._spans.popleft()
+            ids.append(self._undelivered.popleft())
+        self._delivered_tokens += len(ids)
+        return ids

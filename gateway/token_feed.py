@@ -1,0 +1,75 @@
+"""Tokens of one request on their way from the session to its stream, merged until they are taken."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import NamedTuple
+
+from servicekit.errors import PagewireError
+
+
+class EndCause(Enum):
+    """Names of cache.proto's FinishCause that are no failure, without their prefix."""
+
+    STOP_TOKEN = "STOP_TOKEN"  # noqa: S105 # not a secret
+    MAX_TOKENS = "MAX_TOKENS"  # noqa: S105 # not a secret
+    CACHE_FULL = "CACHE_FULL"
+
+
+class Taken(NamedTuple):
+    """Everything since the last take; `ended` when no more will come."""
+
+    token_ids: list[int]
+    ended: EndCause | None
+
+
+class TokenFeed:
+    """One writer, the session; one reader, the stream. A slow reader takes more at once, and nobody waits for it."""
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self._token_ids: list[int] = []
+        self._accepted = False
+        self._ended: EndCause | None = None
+        self._failure: PagewireError | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """The manager knows the request no more."""
+        return self._ended is not None or self._failure is not None
+
+    def put_accepted(self) -> None:
+        self._accepted = True
+        self._changed.set()
+
+    def put_token(self, token_id: int) -> None:
+        self._token_ids.append(token_id)
+        self._changed.set()
+
+    def put_end(self, cause: EndCause) -> None:
+        self._ended = cause
+        self._changed.set()
+
+    def put_failure(self, failure: PagewireError) -> None:
+        self._failure = failure
+        self._changed.set()
+
+    async def accepted(self) -> None:
+        """Return when the manager took the request. Errors: what it was rejected with."""
+        while not (self._accepted or self.over):
+            self._changed.clear()
+            await self._changed.wait()
+        if self._failure is not None and not self._accepted:
+            raise self._failure
+
+    async def take(self) -> Taken:
+        """What came since the last call, at least one token or the end. Errors: what the request failed with."""
+        while not (self._token_ids or self.over):
+            self._changed.clear()
+            await self._changed.wait()
+        token_ids, self._token_ids = self._token_ids, []
+        if self._failure is not None and not token_ids:
+            raise self._failure
+        return Taken(token_ids, self._ended if self._failure is None else None)

@@ -1,0 +1,43 @@
+"""Settings of runnersvc."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from servicekit.config import setting
+from servicekit.errors import SetupError
+from servicekit.process import require_at_least
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class RunnerConfig:
+    """Read once in `__main__`. Errors: SetupError for a value out of range, or two sizes of one pool."""
+
+    listen: str = setting("address for the manager, unix:PATH or HOST:PORT")
+    model: str = setting("model directory")
+    device: str = setting("cpu", "cpu")
+    dtype: str = setting(f"one of {', '.join(DTYPES)}", "float32")
+    page_size: int = setting("tokens a page", 16)
+    num_pages: int | None = setting("the page pool, in pages", None)
+    kv_tokens: int | None = setting("the page pool, in tokens", None)
+    kv_bytes: int | None = setting("the page pool, in bytes; 1 GiB when nothing is given", None)
+    max_running_reqs: int = setting("rows", 64)
+    max_seq_len: int | None = setting("tokens of prompt and answer; the model's own limit when not given", None)
+    num_threads: int | None = setting("threads of one operation; all cores when not given", None)
+    grace_s: float = setting("seconds that the live stream gets to end after SIGTERM", 5.0)
+    log_level: str = setting("debug, info, warning or error", "info")
+
+    def __post_init__(self) -> None:
+        if self.device != "cpu":
+            raise SetupError(f"--device is {self.device}; only cpu is supported")
+        if self.dtype not in DTYPES:
+            raise SetupError(f"--dtype is {self.dtype}; it must be one of {', '.join(DTYPES)}")
+        for name in ("page_size", "num_pages", "kv_tokens", "kv_bytes", "max_running_reqs", "max_seq_len", "num_threads"):
+            value = getattr(self, name)
+            if value is not None:
+                require_at_least(name, value, 1)
+        require_at_least("grace_s", self.grace_s, 0)
+        if sum(value is not None for value in (self.num_pages, self.kv_tokens, self.kv_bytes)) > 1:
+            raise SetupError("give the page pool once: --num-pages, --kv-tokens or --kv-bytes")

@@ -1,0 +1,93 @@
+"""One thread owns the device. It takes work in order and publishes each answer; it never waits for a reader."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, TypeVar
+
+from servicekit.plan import Int32Array, Plan, Refusal, Result
+
+T = TypeVar("T")
+Answer: TypeAlias = Result | Refusal
+
+
+class ExecutesPlans(Protocol):
+    """What the executor drives: a model with its memory."""
+
+    def execute(self, plan: Plan) -> Int32Array:
+        """Apply an accepted plan. Returns the sampled ids, int32, one for each sampling row in plan order."""
+
+
+class Executor:
+    """Executes accepted plans in order on a thread of its own.
+
+    `publish` is called on that thread with each plan and its Result, and with each Refusal when its
+    turn has come; `on_failure` with what a plan raised, after which nothing is executed any more:
+    the state of the device memory is unknown then.
+    """
+
+    def __init__(
+        self,
+        model: ExecutesPlans,
+        publish: Callable[[Plan | None, Answer], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._model = model
+        self._publish = publish
+        self._on_failure = on_failure
+        self._work: queue.SimpleQueue[Plan | Refusal | Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="executor", daemon=True)
+        self._thread.start()
+
+    def put(self, work: Plan | Refusal) -> None:
+        self._work.put(work)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """What `function` returns, called on the executor's thread after everything put before."""
+        loop = asyncio.get_running_loop()
+        returned: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            value = function()
+            loop.call_soon_threadsafe(lambda: returned.cancelled() or returned.set_result(value))
+
+        self._work.put(run)
+        return await returned
+
+    def stop(self) -> None:
+        """End the thread after the work put before. Blocks until it has ended."""
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        free_since = time.perf_counter()
+        while True:
+            work = self._work.get()
+            if work is None:
+                return
+            if isinstance(work, Refusal):
+                self._publish(None, work)
+            elif isinstance(work, Plan):
+                began = time.perf_counter()
+                try:
+                    sampled_ids = self._model.execute(work)
+                except Exception as error:  # noqa: BLE001 # reported: the owner ends the process
+                    self._on_failure(error)
+                    return
+                ended = time.perf_counter()
+                self._publish(
+                    work,
+                    Result(
+                        plan_id=work.plan_id,
+                        sampled_ids=sampled_ids,
+                        waited_us=round((began - free_since) * 1e6),
+                        device_us=round((ended - began) * 1e6),
+                    ),
+                )
+                free_since = ended
+            else:
+                work()

@@ -1,0 +1,1 @@
+from servicekit.plan import Int32Array, Plan, Refusal, Result, RowOpen  # noqa

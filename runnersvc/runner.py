@@ -1,0 +1,122 @@
+"""The runner without its wires: attach, accept or refuse, execute, keep results until they are acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+import structlog
+
+from runnersvc.bookkeeping import Books
+from runnersvc.executor import Answer, ExecutesPlans, Executor
+from servicekit.errors import AlreadyExists, FailedPrecondition, Reason
+from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Result, RunnerDescription
+
+log = structlog.get_logger()
+
+
+class Runner:
+    """One life of the KV memory. Everything but the model runs on the event loop that made it.
+
+    `failed` is set when a plan raised: the memory is not to be trusted and the process has to end.
+    """
+
+    def __init__(self, model: ExecutesPlans, description: RunnerDescription) -> None:
+        self.description = description
+        self.boot_id = secrets.token_hex(8)
+        self.last_executed = 0
+        self.failed = asyncio.Event()
+        self._last_manager_id = ""
+        self._books = Books(description)
+        self._dropping = False  # after a refusal, until a plan starts over
+        self._kept: dict[int, Result] = {}  # results not acknowledged, by plan_id in order
+        self._send: Callable[[Answer], None] | None = None  # the live stream
+        self._attaching = False
+        self._loop = asyncio.get_running_loop()
+        self._executor = Executor(model, self._publish, self._fail)
+
+    async def attach(self, attach: Attach, send: Callable[[Answer], None]) -> tuple[Attached, list[Result]]:
+        """Make `send` the live stream, once every plan accepted before is executed.
+
+        Returns the answer and the results that the manager does not hold. Errors: FailedPrecondition for
+        another protocol version or model; AlreadyExists while a stream is live.
+        """
+        if attach.protocol_version != PROTOCOL_VERSION:
+            raise FailedPrecondition(
+                Reason.PROTOCOL_VERSION,
+                f"attach.protocol_version is {attach.protocol_version}; this runner speaks {PROTOCOL_VERSION}",
+                field="attach.protocol_version",
+            )
+        if attach.model_fingerprint not in ("", self.description.model_fingerprint):
+            raise FailedPrecondition(
+                Reason.FINGERPRINT_MISMATCH,
+                f"attach.model_fingerprint is {attach.model_fingerprint}; this runner serves {self.description.model_fingerprint}",
+                field="attach.model_fingerprint",
+            )
+        if self._send is not None or self._attaching:
+            raise AlreadyExists(Reason.STREAM_ALREADY_LIVE, "another Execute stream is live: attach again when it has ended")
+        self._attaching = True
+        try:
+            await self.drained()
+        finally:
+            self._attaching = False
+        self._send = send
+        self._dropping = False
+        if attach.boot_id == self.boot_id and attach.last_result_plan_id is not None:
+            self._forget(attach.last_result_plan_id)
+        attached = Attached(self.description, self.boot_id, self.last_executed, self._last_manager_id)
+        return attached, list(self._kept.values())
+
+    def detach(self) -> None:
+        """The live stream ended; what was accepted is executed all the same."""
+        self._send = None
+
+    def take(self, plan: Plan) -> None:
+        """A plan came on the live stream: accept it, or refuse it in its turn."""
+        if self._dropping and not (plan.reset_rows and plan.plan_id == self._books.last_plan_id + 1):
+            return
+        refusal = self._books.accept(plan)
+        if refusal is not None:
+            log.warning("plan refused", plan_id=plan.plan_id, reason=refusal.reason, message=refusal.message)
+            self._dropping = True
+            self._executor.put(refusal)
+            return
+        self._dropping = False
+        self._forget(plan.acked_plan_id)
+        self._executor.put(plan)
+
+    async def drained(self) -> None:
+        """Return when everything accepted so far is executed and its results are published."""
+        await self._executor.call(lambda: None)
+
+    async def read(self, function: Callable[[], list[int]]) -> tuple[list[int], int]:
+        """What `function` reads of the device between two plans, and the plan executed last."""
+
+        def read() -> list[int]:
+            return function()
+
+        values = await self._executor.call(read)
+        return values, self.last_executed
+
+    def stop(self) -> None:
+        self._executor.stop()
+
+    def _forget(self, acked_plan_id: int) -> None:
+        for plan_id in [kept for kept in self._kept if kept <= acked_plan_id]:
+            del self._kept[plan_id]
+
+    def _publish(self, plan: Plan | None, answer: Answer) -> None:
+        self._loop.call_soon_threadsafe(self._published, plan, answer)
+
+    def _published(self, plan: Plan | None, answer: Answer) -> None:
+        if plan is not None and isinstance(answer, Result):
+            self.last_executed = plan.plan_id
+            self._last_manager_id = plan.manager_id
+            self._kept[plan.plan_id] = answer
+        if self._send is not None:
+            self._send(answer)
+
+    def _fail(self, error: Exception) -> None:
+        log.error("a plan failed, the device memory is not to be trusted", exc_info=error)
+        self._loop.call_soon_threadsafe(self.failed.set)

@@ -1,0 +1,175 @@
+"""The transformer: one forward of all tokens of a step, decode and prefill rows alike."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.reference.attention import decode_attention, prefill_attention
+from kernels.reference.kv_store import store_kv
+from kernels.reference.rms_norm import rms_norm
+from kernels.reference.rotary import rotary, rotary_tables
+from kernels.reference.silu_mul import silu_mul
+from runnersvc.families import LinearScaling, ModelSpec, Rope
+from runnersvc.kv_cache import KVCache
+from runnersvc.weights import Checkpoint, LayerWeights
+
+_PACKED_FOR_TOKENS = 8  # oneDNN's layout for so many rows of input; measured best from 1 to 512
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one forward computes: T tokens, the rows' tokens one after the other. All on the device.
+
+    Rows with one new token decode, the others prefill. `*_tokens` say where a kind's tokens are
+    among the T, in the order of its rows; None says that all tokens are of this kind.
+    """
+
+    token_ids: Tensor  # [T]
+    positions: Tensor  # [T]
+    out_locs: Tensor  # [T] int64
+    decode_rows: Tensor  # [B] table_idxs
+    decode_seq_lens: Tensor  # [B] with the new token
+    decode_tokens: Tensor | None  # [B]
+    prefill_rows: Tensor  # [P] table_idxs
+    prefill_cached_lens: Tensor  # [P]
+    prefill_extend_lens: Tensor  # [P]
+    prefill_tokens: Tensor | None  # [sum of prefill_extend_lens]
+    sampling_tokens: Tensor  # [S] the last tokens of the rows that sample
+
+
+class Transformer:
+    """The parameters of one model and its forward. Nothing here changes after start."""
+
+    def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, max_seq_len: int) -> None:
+        self._spec = spec
+        outside = checkpoint.model()
+        self._embedding, self._final_norm = outside.embedding, outside.final_norm
+        self._head = Linear(outside.head)
+        self._layers = [_Layer(spec, weights) for weights in checkpoint.layers()]
+        frequencies = inverse_frequencies(spec.rope, spec.head_dim)
+        self._rotary = rotary_tables(frequencies.to(outside.embedding.device), max_seq_len)
+
+    def forward(self, step: Step, kv_cache: KVCache) -> Tensor:
+        """Logits [S, vocab] of the sampling tokens. Stores K and V of all at their out_locs."""
+        cos, signed_sin = (table.index_select(0, step.positions) for table in self._rotary)
+        hidden = F.embedding(step.token_ids, self._embedding)  # [T, hidden]
+        for layer_idx, layer in enumerate(self._layers):
+            caches = kv_cache.layer(layer_idx)
+            hidden = layer.forward(hidden, step, cos, signed_sin, caches, kv_cache.page_table)
+        hidden = hidden.index_select(0, step.sampling_tokens)
+        return self._head(rms_norm(hidden, self._final_norm, self._spec.rms_eps))
+
+
+class _Layer:
+    def __init__(self, spec: ModelSpec, weights: LayerWeights) -> None:
+        self._eps = spec.rms_eps
+        self._num_heads, self._num_kv_heads, self._head_dim = (
+            spec.num_heads,
+            spec.num_kv_heads,
+            spec.head_dim,
+        )
+        self._scale = 1 / math.sqrt(spec.head_dim)
+        self._attention_norm, self._mlp_norm = weights.attention_norm, weights.mlp_norm
+        self._qkv, self._o = Linear(weights.qkv), Linear(weights.o)
+        self._gate_up, self._down = Linear(weights.gate_up), Linear(weights.down)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        step: Step,
+        cos: Tensor,
+        signed_sin: Tensor,
+        caches: tuple[Tensor, Tensor],
+        page_table: Tensor,
+    ) -> Tensor:
+        """One layer on `hidden` [T, hidden_dim]."""
+        qkv = self._qkv(rms_norm(hidden, self._attention_norm, self._eps)).view(
+            -1, self._num_heads + 2 * self._num_kv_heads, self._head_dim
+        )
+        rotated = rotary(qkv[:, : -self._num_kv_heads], cos, signed_sin)
+        q, k = rotated[:, : self._num_heads], rotated[:, self._num_heads :]
+        store_kv(*caches, k, qkv[:, -self._num_kv_heads :], step.out_locs)
+        attended = self._attend(q, step, caches, page_table)
+        hidden = self._o(attended.view(len(hidden), -1), add=hidden)
+        gate_up = self._gate_up(rms_norm(hidden, self._mlp_norm, self._eps))
+        return self._down(silu_mul(gate_up), add=hidden)
+
+    def _attend(
+        self, q: Tensor, step: Step, caches: tuple[Tensor, Tensor], page_table: Tensor
+    ) -> Tensor:
+        """Attention of `q` [T, num_heads, head_dim]: one call for each of the two kinds of rows."""
+
+        def decode(q: Tensor) -> Tensor:
+            lens = step.decode_seq_lens
+            return decode_attention(q, *caches, page_table, step.decode_rows, lens, self._scale)
+
+        def prefill(q: Tensor) -> Tensor:
+            lens = step.prefill_cached_lens, step.prefill_extend_lens
+            return prefill_attention(q, *caches, page_table, step.prefill_rows, *lens, self._scale)
+
+        if step.decode_tokens is None:
+            return decode(q)
+        if step.prefill_tokens is None:
+            return prefill(q)
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        out[step.decode_tokens] = decode(q[step.decode_tokens])
+        out[step.prefill_tokens] = prefill(q[step.prefill_tokens])
+        return out
+
+
+class Linear:
+    """`x @ weight.T`, optionally added to a residual.
+
+    On a CPU the weight is laid out once as oneDNN wants it, through the operators that torch's own
+    compiler uses for this: twice as fast as F.linear for one token, three times for eight.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self._packed = _can_pack(weight)
+        self._weight = weight
+        if self._packed:
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_FOR_TOKENS)  # noqa: SLF001
+
+    def __call__(self, x: Tensor, *, add: Tensor | None = None) -> Tensor:
+        """`x` [T, in] to [T, out], plus `add` [T, out]."""
+        if not self._packed:
+            return F.linear(x, self._weight) if add is None else F.linear(x, self._weight) + add
+        linear = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 - torch has no public name for it
+        out: Tensor
+        if add is None:
+            out = linear(x, self._weight, None, "none", [], "")
+        else:
+            out = linear.binary(x, add, self._weight, None, "add")
+        return out
+
+
+def _can_pack(weight: Tensor) -> bool:
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 - as above
+    return weight.dtype == torch.float32
+
+
+def inverse_frequencies(rope: Rope, head_dim: int) -> Tensor:
+    """Rotary frequencies, float32 [head_dim / 2], in radians a token.
+
+    Linear scaling is position interpolation (Chen et al. 2023, arXiv:2306.15595); the other is that
+    of Llama 3.1 (`apply_scaling` in https://github.com/meta-llama/llama-models).
+    """
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    frequencies = 1.0 / rope.theta**exponents
+    scaling = rope.scaling
+    if scaling is None:
+        return frequencies
+    if isinstance(scaling, LinearScaling):
+        return frequencies / scaling.factor
+    turns = scaling.original_max_seq_len / (2 * math.pi / frequencies)  # in the original context
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    share = ((turns - low) / (high - low)).clamp(0, 1)  # of the unscaled frequency
+    return frequencies * share + frequencies / scaling.factor * (1 - share)

@@ -1,0 +1,61 @@
+"""A process's settings: one frozen dataclass, read once from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from servicekit.errors import SetupError
+
+T = TypeVar("T")
+
+
+def setting(help_text: str, default: Any = dataclasses.MISSING) -> Any:
+    """A dataclass field with the text that `--help` prints; without a default it must be given."""
+    return dataclasses.field(default=default, metadata={"help": help_text})
+
+
+def read_settings(kind: type[T], argv: Sequence[str], *, prog: str, description: str) -> T:
+    """`argv` as an instance of the dataclass `kind`: field `num_pages` is `--num-pages N`.
+
+    Errors: SetupError names an unknown or misspelt setting, a missing one, or a value that does
+    not parse; `kind.__post_init__` raises it for a value out of range.
+    """
+    parser = _Parser(prog=prog, description=description, allow_abbrev=False)
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type] # T is a dataclass
+        required = field.default is dataclasses.MISSING
+        parser.add_argument(
+            "--" + field.name.replace("_", "-"),
+            type=_parser_of(hints[field.name]),
+            required=required,
+            default=None if required else field.default,
+            help=field.metadata["help"] + ("" if required else f" [{field.default}]"),
+            metavar=field.name.upper(),
+        )
+    known, unknown = parser.parse_known_args(list(argv))
+    if unknown:
+        raise SetupError(_unknown_setting(unknown[0], parser))
+    return kind(**vars(known))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise SetupError(f"{message}; {self.prog} --help lists the settings")
+
+
+def _parser_of(hint: Any) -> Any:
+    if get_origin(hint) in (Union, UnionType):  # X | None: absent is None, given is X
+        return next(arg for arg in get_args(hint) if arg is not type(None))
+    return hint
+
+
+def _unknown_setting(name: str, parser: argparse.ArgumentParser) -> str:
+    known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 # no public list
+    close = difflib.get_close_matches(name.split("=")[0], known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"{parser.prog} --help lists the settings"
+    return f"unknown setting {name}: {hint}"

@@ -1,0 +1,93 @@
+"""Every failure a caller can meet, in one table for all services. No gRPC in here: `status.py` translates.
+
+    PagewireError
+    ├── InvalidArgument      the request can never work as sent
+    ├── NotFound             a named thing does not exist
+    ├── AlreadyExists        a live thing has that name
+    ├── FailedPrecondition   the system is set up so that this cannot work
+    ├── ResourceExhausted    a bound is reached
+    ├── Unavailable          try again later
+    └── Internal             our own fault
+    SetupError               a process cannot start: printed as one sentence, exit code 2
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """`google.rpc.ErrorInfo.reason` of a failure, with domain "pagewire". Clients branch on it, never on the text."""
+
+    EMPTY_PROMPT = "EMPTY_PROMPT"
+    PROMPT_TOO_LONG = "PROMPT_TOO_LONG"
+    CONTEXT_TOO_LONG = "CONTEXT_TOO_LONG"
+    PROMPT_EXCEEDS_POOL = "PROMPT_EXCEEDS_POOL"
+    INVALID_FIELD = "INVALID_FIELD"
+    TOKEN_OUT_OF_VOCAB = "TOKEN_OUT_OF_VOCAB"
+    CHAT_TEMPLATE = "CHAT_TEMPLATE"
+    MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
+    MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
+    ROW_NOT_FOUND = "ROW_NOT_FOUND"
+    DUPLICATE_REQUEST_ID = "DUPLICATE_REQUEST_ID"
+    STREAM_ALREADY_LIVE = "STREAM_ALREADY_LIVE"
+    PROTOCOL_VERSION = "PROTOCOL_VERSION"
+    FINGERPRINT_MISMATCH = "FINGERPRINT_MISMATCH"
+    PROTOCOL_VIOLATION = "PROTOCOL_VIOLATION"
+    CHAIN_NOT_ATTACHED = "CHAIN_NOT_ATTACHED"
+    DRAINING = "DRAINING"
+    SESSION_LOST = "SESSION_LOST"
+    PLAN_REFUSED = "PLAN_REFUSED"
+    INTERNAL = "INTERNAL"
+
+
+class PagewireError(Exception):
+    """A failure with a machine-readable reason and one sentence that says what to change."""
+
+    code_name = "UNKNOWN"  # canonical gRPC code, by name
+
+    def __init__(self, reason: Reason, message: str, **metadata: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.metadata = metadata
+
+
+class InvalidArgument(PagewireError):
+    code_name = "INVALID_ARGUMENT"
+
+
+class NotFound(PagewireError):
+    code_name = "NOT_FOUND"
+
+
+class AlreadyExists(PagewireError):
+    code_name = "ALREADY_EXISTS"
+
+
+class FailedPrecondition(PagewireError):
+    code_name = "FAILED_PRECONDITION"
+
+
+class ResourceExhausted(PagewireError):
+    code_name = "RESOURCE_EXHAUSTED"
+
+
+class Unavailable(PagewireError):
+    code_name = "UNAVAILABLE"
+
+
+class Internal(PagewireError):
+    code_name = "INTERNAL"
+
+
+class SetupError(Exception):
+    """The process cannot start as configured; the text is one sentence that says what to change."""
+
+
+def error_named(code_name: str, reason: Reason, message: str, **metadata: str) -> PagewireError:
+    """The exception of the tree that carries `code_name`, for a failure that crossed a process border."""
+    for kind in PagewireError.__subclasses__():
+        if kind.code_name == code_name:
+            return kind(reason, message, **metadata)
+    return Internal(reason, message, **metadata)

@@ -1,0 +1,112 @@
+"""A plan and its answers as both ends hold them: numpy arrays, no protobuf. The rules are those of `runner.proto`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32Array: TypeAlias = NDArray[np.int32]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+PROTOCOL_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowOpen:
+    """A row that starts to hold a request, with all that sampling needs of it."""
+
+    table_idx: int
+    prompt_len: int  # of the original prompt, also after a preemption
+    temperature: float  # 0: greedy
+    top_k: int  # 0: off
+    top_p: float  # 1: off
+    seed: int  # 64 bits, signed
+    choice: int  # which of the answers to one prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step, applied in the order of the fields. Arrays named step_* are parallel, so are those named write_*."""
+
+    manager_id: str
+    plan_id: int
+    acked_plan_id: int
+    reset_rows: bool
+    close_rows: Int32Array
+    open_rows: tuple[RowOpen, ...]
+    write_rows: Int32Array
+    write_positions: Int32Array
+    write_locs: Int32Array
+    step_rows: Int32Array
+    step_cached_lens: Int32Array
+    step_extend_lens: Int32Array
+    step_num_literals: Int32Array  # extend_len: that many of literal_ids; 0: the token last sampled in the row
+    step_samples: BoolArray
+    literal_ids: Int32Array
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What executing a plan gave."""
+
+    plan_id: int
+    sampled_ids: Int32Array  # one for each sampling row, in plan order
+    waited_us: int  # the executor waited so long for the plan
+    device_us: int  # execution of the step
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a plan was not executed, in nothing of it."""
+
+    plan_id: int
+    reason: str  # a name of runner.proto's RefusalReason, without its prefix
+    message: str
+    named_rows: tuple[int, ...]
+    last_accepted_plan_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerDescription:
+    """What a plan may rely on; it does not change in a runner's life."""
+
+    model_fingerprint: str
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: str
+    page_size: int
+    num_pages: int
+    num_rows: int
+    max_seq_len: int
+    vocab_size: int
+    rank: int
+    num_ranks: int
+
+    @property
+    def pool_tokens(self) -> int:
+        return self.num_pages * self.page_size
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """The manager's first message on a stream."""
+
+    protocol_version: int
+    manager_id: str
+    boot_id: str  # "": knows none
+    last_result_plan_id: int | None
+    model_fingerprint: str  # "": any
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The runner's answer to Attach."""
+
+    description: RunnerDescription
+    boot_id: str
+    last_executed: int
+    last_manager_id: str  # "": none was executed

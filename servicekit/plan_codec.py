@@ -1,0 +1,136 @@
+"""Plans and their answers between `servicekit.plan` and `runner.proto`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from pagewire.v1 import runner_pb2 as pb
+
+from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RowOpen, RunnerDescription
+
+INT32_FIELDS = (
+    "close_rows",
+    "write_rows",
+    "write_positions",
+    "write_locs",
+    "step_rows",
+    "step_cached_lens",
+    "step_extend_lens",
+    "step_num_literals",
+    "literal_ids",
+)
+_REFUSAL_PREFIX = "REFUSAL_REASON_"
+
+
+def encode_plan(plan: Plan) -> pb.Plan:
+    message = pb.Plan(
+        manager_id=plan.manager_id,
+        plan_id=plan.plan_id,
+        acked_plan_id=plan.acked_plan_id,
+        reset_rows=plan.reset_rows,
+        open_rows=[pb.RowOpen(**dataclasses.asdict(row)) for row in plan.open_rows],
+        step_samples=plan.step_samples.tolist(),
+    )
+    for name in INT32_FIELDS:
+        getattr(message, name).extend(getattr(plan, name).tolist())
+    return message
+
+
+def decode_plan(message: pb.Plan) -> Plan:
+    return Plan(
+        manager_id=message.manager_id,
+        plan_id=message.plan_id,
+        acked_plan_id=message.acked_plan_id,
+        reset_rows=message.reset_rows,
+        open_rows=tuple(
+            RowOpen(
+                table_idx=row.table_idx,
+                prompt_len=row.prompt_len,
+                temperature=row.temperature,
+                top_k=row.top_k,
+                top_p=row.top_p,
+                seed=row.seed,
+                choice=row.choice,
+            )
+            for row in message.open_rows
+        ),
+        step_samples=np.array(message.step_samples, dtype=np.bool_),
+        **{name: np.array(getattr(message, name), dtype=np.int32) for name in INT32_FIELDS},
+    )
+
+
+def encode_result(result: Result) -> pb.Result:
+    return pb.Result(
+        plan_id=result.plan_id,
+        sampled_ids=result.sampled_ids.tolist(),
+        waited_us=result.waited_us,
+        device_us=result.device_us,
+    )
+
+
+def decode_result(message: pb.Result) -> Result:
+    return Result(
+        plan_id=message.plan_id,
+        sampled_ids=np.array(message.sampled_ids, dtype=np.int32),
+        waited_us=message.waited_us,
+        device_us=message.device_us,
+    )
+
+
+def encode_refusal(refusal: Refusal) -> pb.Refusal:
+    return pb.Refusal(
+        plan_id=refusal.plan_id,
+        reason=pb.RefusalReason.Value(_REFUSAL_PREFIX + refusal.reason),
+        message=refusal.message,
+        last_accepted_plan_id=refusal.last_accepted_plan_id,
+        named_rows=refusal.named_rows,
+    )
+
+
+def decode_refusal(message: pb.Refusal) -> Refusal:
+    return Refusal(
+        plan_id=message.plan_id,
+        reason=pb.RefusalReason.Name(message.reason).removeprefix(_REFUSAL_PREFIX),
+        message=message.message,
+        named_rows=tuple(message.named_rows),
+        last_accepted_plan_id=message.last_accepted_plan_id,
+    )
+
+
+def encode_attach(attach: Attach) -> pb.Attach:
+    return pb.Attach(**dataclasses.asdict(attach))
+
+
+def decode_attach(message: pb.Attach) -> Attach:
+    known = message.HasField("last_result_plan_id")
+    return Attach(
+        protocol_version=message.protocol_version,
+        manager_id=message.manager_id,
+        boot_id=message.boot_id,
+        last_result_plan_id=message.last_result_plan_id if known else None,
+        model_fingerprint=message.model_fingerprint,
+    )
+
+
+def encode_attached(attached: Attached) -> pb.Attached:
+    return pb.Attached(
+        description=pb.RunnerDescription(**dataclasses.asdict(attached.description)),
+        boot_id=attached.boot_id,
+        last_executed=attached.last_executed,
+        last_manager_id=attached.last_manager_id,
+    )
+
+
+def decode_attached(message: pb.Attached) -> Attached:
+    return Attached(
+        description=RunnerDescription(
+            **{
+                field.name: getattr(message.description, field.name)
+                for field in dataclasses.fields(RunnerDescription)
+            }
+        ),
+        boot_id=message.boot_id,
+        last_executed=message.last_executed,
+        last_manager_id=message.last_manager_id,
+    )

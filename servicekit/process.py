@@ -1,0 +1,43 @@
+"""The `__main__` of a service: settings, logs, one event loop, one sentence when it cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from servicekit.config import read_settings
+from servicekit.errors import SetupError
+from servicekit.logs import configure_logs
+
+
+class ServiceConfig(Protocol):
+    @property
+    def log_level(self) -> str: ...
+
+
+C = TypeVar("C", bound=ServiceConfig)
+
+
+def run_service(
+    name: str, description: str, kind: type[C], serve: Callable[[C], Awaitable[None]]
+) -> None:
+    """Run `serve` with the settings of the command line until it returns. Exits 2 on a SetupError."""
+    try:
+        config = read_settings(kind, sys.argv[1:], prog=name, description=description)
+        configure_logs(name, config.log_level)
+        asyncio.run(_awaited(serve(config)))
+    except SetupError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        sys.exit(2)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+def require_at_least(name: str, value: float, least: float) -> None:
+    """Errors: SetupError when the setting `name` is below `least`."""
+    if not value >= least:
+        raise SetupError(f"--{name.replace('_', '-')} is {value}; it must be at least {least}")

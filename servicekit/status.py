@@ -1,0 +1,118 @@
+"""Failures as gRPC statuses with one `google.rpc.ErrorInfo`, and back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from servicekit.errors import Internal, PagewireError, Reason, ResourceExhausted, error_named
+
+DOMAIN = "pagewire"
+log = structlog.get_logger()
+
+
+async def abort(context: Any, error: PagewireError) -> NoReturn:
+    """End the call with `error`'s code, text and ErrorInfo."""
+    detail = any_pb2.Any()
+    detail.Pack(
+        error_details_pb2.ErrorInfo(
+            reason=error.reason, domain=DOMAIN, metadata=error.metadata
+        )
+    )
+    status = status_pb2.Status(
+        code=code_pb2.Code.Value(error.code_name), message=error.message, details=[detail]
+    )
+    await context.abort_with_status(rpc_status.to_status(status))
+    raise AssertionError("abort_with_status returned")
+
+
+def error_of(failure: grpc.aio.AioRpcError) -> PagewireError:
+    """The exception that the other side reported; a status without ErrorInfo (the peer is gone) is SESSION_LOST."""
+    text = failure.details() or failure.code().name
+    status = rpc_status.from_call(failure)
+    for detail in status.details if status is not None else ():
+        found = error_details_pb2.ErrorInfo()
+        if detail.Unpack(found) and found.domain == DOMAIN and found.reason in Reason.__members__:
+            return error_named(
+                failure.code().name, Reason(found.reason), text, **dict(found.metadata)
+            )
+    return error_named(failure.code().name, Reason.SESSION_LOST, text)
+
+
+class StatusInterceptor(grpc.aio.ServerInterceptor):
+    """Turns what a handler raises into a status, and bounds the length of a unary request.
+
+    The bound is checked here and not by the transport, whose own refusal carries no ErrorInfo.
+    """
+
+    def __init__(self, max_message_bytes: int | None = None) -> None:
+        self._max_message_bytes = max_message_bytes
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith("/pagewire."):
+            return handler
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                self._streaming(handler.stream_stream, None),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._streaming(handler.unary_stream, handler.request_deserializer),
+                response_serializer=handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(handler.unary_unary, handler.request_deserializer),
+            response_serializer=handler.response_serializer,
+        )
+
+    def _unary(self, behave: Any, deserialize: Any) -> Any:
+        async def call(raw: bytes, context: Any) -> Any:
+            try:
+                return await behave(self._parse(raw, deserialize), context)
+            except PagewireError as error:
+                await abort(context, error)
+            except Exception as error:  # noqa: BLE001 # the last resort of a request: logged, then INTERNAL
+                await abort(context, _internal(error))
+
+        return call
+
+    def _streaming(self, behave: Any, deserialize: Any) -> Any:
+        async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+            try:
+                if deserialize is not None:
+                    request = self._parse(request, deserialize)
+                async for response in behave(request, context):
+                    yield response
+            except PagewireError as error:
+                await abort(context, error)
+            except Exception as error:  # noqa: BLE001 # as above
+                await abort(context, _internal(error))
+
+        return call
+
+    def _parse(self, raw: bytes, deserialize: Any) -> Any:
+        if self._max_message_bytes is not None and len(raw) > self._max_message_bytes:
+            raise ResourceExhausted(
+                Reason.MESSAGE_TOO_LARGE,
+                f"the message has {len(raw)} bytes, more than max_message_bytes {self._max_message_bytes}: send a shorter prompt",
+                field="prompt",
+            )
+        return deserialize(raw)
+
+
+def _internal(error: Exception) -> Internal:
+    log.error("request failed", exc_info=error)
+    return Internal(Reason.INTERNAL, "the request failed inside the server; its log says why")

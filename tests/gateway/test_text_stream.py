@@ -1,0 +1,189 @@
+"""Text and ids of a generation travel together, and end together at a stop string."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.detokenizer import Detokenizer
+from gateway.stop_strings import StopStrings
+from gateway.text_stream import Delta, TextStream
+from gateway.tokenizer import Tokenizer
+from tests.gateway.tiny_tokenizers import BACKENDS, CHINESE, EMOJI, KOREAN, THAI, load_tiny
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
+    return {kind: load_tiny(tmp_path_factory.mktemp(kind), kind) for kind in BACKENDS}
+
+
+@pytest.fixture
+def byte_level(tiny: dict[str, Tokenizer]) -> Tokenizer:
+    return tiny["byte_level"]
+
+
+def ids_of(tokenizer: Tokenizer, *tokens: str) -> list[int]:
+    return [tokenizer.backend.token_to_id(token) for token in tokens]
+
+
+def text_of(tokenizer: Tokenizer, prompt_ids: list[int], output_ids: list[int]) -> str:
+    detokenizer = Detokenizer(tokenizer, prompt_ids)
+    return "".join(map(detokenizer.push, output_ids)) + detokenizer.flush()
+
+
+def test_an_id_comes_with_the_last_character_of_its_text(byte_level: Tokenizer) -> None:
+    ids = byte_level.encode("👍a")
+    stream = TextStream(byte_level, [])
+    assert [stream.push([token_id]) for token_id in ids] == [
+        *[Delta("", ())] * 3,
+        Delta("👍", tuple(ids[:4])),
+        Delta("a", (ids[4],)),
+    ]
+
+
+def test_case_7_4_the_tokens_of_a_stop_string_are_never_delivered(byte_level: Tokenizer) -> None:
+    """case 7.4: stop 'own fox' with the pieces ' br', 'own', ' f', 'ox' and what follows."""
+    ids = byte_level.encode("The quick brown fox jumps")
+    stop_start = len(byte_level.encode("The quick br"))
+    stream = TextStream(byte_level, [], ["own fox"])
+    deltas = [stream.push([token_id]) for token_id in ids]
+    assert "".join(delta.text for delta in deltas) == "The quick br"
+    assert [token_id for delta in deltas for token_id in delta.token_ids] == ids[:stop_start]
+    assert (stream.stopped, stream.kept_tokens) == ("own fox", stop_start)
+    assert stream.finish() == Delta("", ())
+
+
+def test_a_token_that_ends_in_the_stop_string_is_kept_but_not_delivered(
+    byte_level: Tokenizer,
+) -> None:
+    (quick,) = ids_of(byte_level, "ick")
+    stream = TextStream(byte_level, [], ["k"])
+    assert stream.push([quick]) == Delta("ic", ())
+    assert (stream.stopped, stream.kept_tokens) == ("k", 1)
+
+
+def test_case_7_4_a_stop_string_in_the_last_token_of_a_character(byte_level: Tokenizer) -> None:
+    """case 7.4: stop inside a multi-byte character's last token."""
+    ids = byte_level.encode("a👍b")
+    stream = TextStream(byte_level, [], ["👍"])
+    assert stream.push(ids) == Delta("a", (ids[0],))
+    assert (stream.stopped, stream.kept_tokens) == ("👍", 1)
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
+def test_a_kept_character_keeps_all_of_its_tokens(tiny: dict[str, Tokenizer], kind: str) -> None:
+    tokenizer = tiny[kind]
+    prompt_ids = tokenizer.encode("x")
+    ids = [*tokenizer.encode("x👍€x")[-8:]]
+    stream = TextStream(tokenizer, prompt_ids, ["€"])
+    delta = stream.push(ids)
+    assert delta == Delta("👍", tuple(ids[:4]))
+    assert (stream.stopped, stream.kept_tokens) == ("€", 4)
+
+
+def test_case_7_4_held_text_and_its_ids_are_flushed_at_the_end(byte_level: Tokenizer) -> None:
+    """case 7.4: stop 'abc', 'ab', then the end of the text or max_tokens."""
+    ids = byte_level.encode("ab")
+    stream = TextStream(byte_level, [], ["abc"])
+    assert stream.push(ids) == Delta("", ())
+    assert stream.kept_tokens == len(ids)
+    assert stream.finish() == Delta("ab", tuple(ids))
+    assert (stream.stopped, stream.kept_tokens) == (None, len(ids))
+
+
+def test_a_stop_string_in_bytes_is_found_at_the_end(tiny: dict[str, Tokenizer]) -> None:
+    """A byte run ends with the output only, and so a stop string in it is found by `finish`."""
+    tokenizer = tiny["byte_fallback"]
+    ids = tokenizer.encode("x。")[-3:]
+    stream = TextStream(tokenizer, tokenizer.encode("x"), ["。"])
+    assert stream.push(ids) == Delta("", ())
+    assert stream.stopped is None
+    assert stream.finish() == Delta("", ())
+    assert (stream.stopped, stream.kept_tokens) == ("。", 0)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_case_9_8_an_end_token_counts_but_has_no_text(byte_level: Tokenizer, *, skip: bool) -> None:
+    """case 9.8: the end token's text is not shown, with special tokens shown too."""
+    ids = [*byte_level.encode("a"), *ids_of(byte_level, "</s>")]
+    stream = TextStream(byte_level, [], skip_special_tokens=skip)
+    assert stream.push(ids) == Delta("a", tuple(ids))
+    assert stream.finish() == Delta("", ())
+    assert stream.kept_tokens == 2
+
+
+def test_case_9_8_with_ignore_eos_an_end_token_decodes_like_any_other(
+    byte_level: Tokenizer,
+) -> None:
+    """case 9.8: ignore_eos true, special tokens skipped and shown."""
+    ids = [*byte_level.encode("a"), *ids_of(byte_level, "</s>"), *byte_level.encode("b")]
+    for skip, text in ((True, "ab"), (False, "a</s>b")):
+        stream = TextStream(
+            byte_level, [], skip_special_tokens=skip, end_token_ids=frozenset()
+        )
+        assert stream.push(ids) == Delta(text, tuple(ids))
+
+
+def test_an_end_token_between_held_tokens_waits_for_its_turn(byte_level: Tokenizer) -> None:
+    a, b = byte_level.encode("ab")
+    (end,) = ids_of(byte_level, "</s>")
+    stream = TextStream(byte_level, [], ["abc"])
+    assert stream.push([a, end, b]) == Delta("", ())
+    assert stream.push([a]) == Delta("ab", (a, end, b))
+
+
+@pytest.mark.parametrize("text", [KOREAN, THAI, EMOJI, CHINESE])
+@pytest.mark.parametrize("burst_len", [1, 2, 5])
+def test_case_7_1_bursts_do_not_change_the_text(
+    byte_level: Tokenizer, text: str, burst_len: int
+) -> None:
+    """case 7.1: delivered in bursts of 1, 2 and 5 tokens (random ones below)."""
+    ids = byte_level.encode(text)
+    stream = TextStream(byte_level, byte_level.encode("x"))
+    bursts = [ids[start : start + burst_len] for start in range(0, len(ids), burst_len)]
+    assert "".join(stream.push(burst).text for burst in bursts) + stream.finish().text == text
+
+
+@pytest.mark.parametrize("kind", list(BACKENDS))
+def test_any_bursts_give_the_same_text_ids_and_count(tiny: dict[str, Tokenizer], kind: str) -> None:
+    """The model decodes all at once, cuts at the stop string, and tries each number of tokens."""
+    tokenizer = tiny[kind]
+    texts = [KOREAN, EMOJI, "é€。", "Hello world  two"]
+    some = [*tokenizer.special_ids, *(token for text in texts for token in tokenizer.encode(text))]
+    token_ids = st.sampled_from(some) | st.integers(0, tokenizer.backend.get_vocab_size())
+    bursts = st.lists(st.lists(token_ids, max_size=6), max_size=8)
+    pieces = ["녕", "세 ", "하세요", "🏽", "€", "é", " ", "wor", "lo", "\ufffd", "o w", "好"]
+    stops = st.lists(st.sampled_from(pieces), max_size=3)
+
+    @settings(max_examples=300, deadline=None)
+    @given(prompt_ids=st.lists(token_ids, max_size=3), bursts=bursts, stops=stops)
+    def check(prompt_ids: list[int], bursts: list[list[int]], stops: list[str]) -> None:
+        ids = [token_id for burst in bursts for token_id in burst]
+        stop_strings = StopStrings(stops)
+        kept = stop_strings.push(text_of(tokenizer, prompt_ids, ids)) + stop_strings.flush()
+
+        stream = TextStream(tokenizer, prompt_ids, stops)
+        deltas = [*map(stream.push, bursts), stream.finish()]
+        delivered = [token_id for delta in deltas for token_id in delta.token_ids]
+        assert "".join(delta.text for delta in deltas) == kept
+        assert stream.stopped == stop_strings.matched
+        assert delivered == ids[: len(delivered)]
+        if stop_strings.matched is None:
+            assert delivered == ids
+            assert stream.kept_tokens == len(ids)
+        elif "\ufffd" not in text_of(tokenizer, prompt_ids, ids):
+            covering = next(
+                num_tokens
+                for num_tokens in range(len(ids) + 1)
+                if text_of(tokenizer, prompt_ids, ids[:num_tokens]).startswith(kept)
+            )
+            assert stream.kept_tokens == max(covering, len(delivered))
+            assert kept.startswith(text_of(tokenizer, prompt_ids, delivered))
+
+        one_by_one = TextStream(tokenizer, prompt_ids, stops)
+        again = [*(one_by_one.push([token_id]) for token_id in ids), one_by_one.finish()]
+        assert [token_id for delta in again for token_id in delta.token_ids] == delivered
+        assert one_by_one.kept_tokens == stream.kept_tokens
+
+    check()
