@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-N = TypeVar("N", int, NDArray[np.int32])
+from servicekit.plan import Int32Array
 
 
-def ceil_div(value: N, divisor: int) -> N:
+@overload
+def ceil_div(value: int, divisor: int) -> int: ...
+@overload
+def ceil_div(value: Int32Array, divisor: int) -> Int32Array: ...
+def ceil_div(value: int | Int32Array, divisor: int) -> int | Int32Array:
     """The smallest integer that is at least value / divisor."""
     return -(-value // divisor)
 

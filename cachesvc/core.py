@@ -38,7 +38,9 @@ class Totals:
 
 
 class Core:
-    """Joins the requests of all sessions, the scheduler and the plan stream. Rows and pages exist once a runner came."""
+    """Joins the requests of all sessions, the scheduler and the plan stream. Rows and pages exist
+    once a runner came.
+    """
 
     def __init__(self, *, step_budget_tokens: int, credits: int) -> None:
         self.stream = PlanStream(credits)
@@ -70,12 +72,21 @@ class Core:
     # Requests
 
     def submit(self, session_id: int, submission: Submission) -> None:
-        """Take a request. Errors: InvalidArgument for what can never be served; AlreadyExists for a live key; Unavailable
-        before the first runner."""
+        """Take a request. Errors: InvalidArgument for what can never be served; AlreadyExists for a
+        live key; Unavailable
+        before the first runner.
+        """
         if self._scheduler is None:
-            raise Unavailable(Reason.CHAIN_NOT_ATTACHED, "no runner has attached yet: try again when health is SERVING")
+            raise Unavailable(
+                Reason.CHAIN_NOT_ATTACHED,
+                "no runner has attached yet: try again when health is SERVING",
+            )
         if (session_id, submission.key) in self._reqs:
-            raise AlreadyExists(Reason.PROTOCOL_VIOLATION, f"key {submission.key} is live in this session", field="key")
+            raise AlreadyExists(
+                Reason.PROTOCOL_VIOLATION,
+                f"key {submission.key} is live in this session",
+                field="key",
+            )
         limit_len = limit_len_of(submission, self._scheduler.manager.runner)
         req = Req(
             session_id=session_id,
@@ -124,13 +135,15 @@ class Core:
     def attached(self, attached: Attached) -> list[Plan]:
         """A runner answered. Returns the plans to send it again before any other.
 
-        Errors: FailedPrecondition FINGERPRINT_MISMATCH when it serves another model than the requests were made for.
+        Errors: FailedPrecondition FINGERPRINT_MISMATCH when it serves another model than the
+        requests were made for.
         """
         known = self.runner
         if known is not None and known.model_fingerprint != attached.description.model_fingerprint:
             raise FailedPrecondition(
                 Reason.FINGERPRINT_MISMATCH,
-                f"the runner serves model {attached.description.model_fingerprint}, requests were made for {known.model_fingerprint}",
+                f"the runner serves model {attached.description.model_fingerprint}, requests "
+                f"were made for {known.model_fingerprint}",
             )
         self.totals.attached += 1
         if self.stream.on_attached(attached) is Standing.RESUMED:
@@ -151,7 +164,10 @@ class Core:
         runner = self._scheduler.manager.runner
         for req in list(self._scheduler.requests()):
             if req.limit_len > runner.max_seq_len or len(req.prompt_ids) + 1 > runner.pool_tokens:
-                self._fail(req, "the runner came back with a context or page pool too small for this request")
+                self._fail(
+                    req,
+                    "the runner came back with a context or page pool too small for this request",
+                )
 
     def lost(self) -> None:
         """The stream ended; rows and pages stay as they are until a runner attaches."""
@@ -169,13 +185,19 @@ class Core:
         return self.stream.number(step)
 
     def _checked_step(self, scheduler: Scheduler) -> Step | None:
-        """A step whose books add up; where they do not, everything is recomputed on rows and pages made anew."""
+        """A step whose books add up; where they do not, everything is recomputed on rows and pages
+        made anew.
+        """
         try:
             step = scheduler.schedule()
             manager = scheduler.manager
             manager.check_counters()
         except (IntegrityError, PoolError) as error:
-            log.error("page accounting failed, starting over", error=str(error), plan_id=self.stream.last_plan_id + 1)
+            log.error(
+                "page accounting failed, starting over",
+                error=str(error),
+                plan_id=self.stream.last_plan_id + 1,
+            )
             self.stream.start_over()
             scheduler.start_over(CacheManager(scheduler.manager.runner))
             return scheduler.schedule()
@@ -183,7 +205,7 @@ class Core:
         return step
 
     def result(self, result: Result) -> None:
-        """Take the result of the oldest plan without one. Errors: ProtocolViolation."""
+        """Take the result of the oldest plan without one. Errors: ProtocolViolationError."""
         record = self.stream.on_result(result)
         self.totals.executor_device_us += result.device_us
         if record.continues:
@@ -192,11 +214,17 @@ class Core:
         self._scheduler.apply_result(record, result.sampled_ids)
 
     def refused(self, refusal: Refusal) -> None:
-        """Start over after a refused plan; the requests that it names fail. Errors: ProtocolViolation."""
+        """Start over after a refused plan; the requests that it names fail. Errors:
+        ProtocolViolationError.
+        """
         record = self.stream.on_refusal(refusal)
         self.totals.refused += 1
         log.error(
-            "plan refused", plan_id=refusal.plan_id, reason=refusal.reason, message=refusal.message, rows=refusal.named_rows
+            "plan refused",
+            plan_id=refusal.plan_id,
+            reason=refusal.reason,
+            message=refusal.message,
+            rows=refusal.named_rows,
         )
         assert self._scheduler is not None
         self._scheduler.start_over(CacheManager(self._scheduler.manager.runner))
@@ -204,7 +232,9 @@ class Core:
             self._fail(req, f"its plan was refused: {refusal.reason}, {refusal.message}")
 
     def _named(self, record: StepRecord, refusal: Refusal) -> list[Req]:
-        named = [record.row_reqs[idx] for idx in refusal.named_rows if 0 <= idx < len(record.row_reqs)]
+        named = [
+            record.row_reqs[idx] for idx in refusal.named_rows if 0 <= idx < len(record.row_reqs)
+        ]
         return [req for req in named if req is not None and (req.session_id, req.key) in self._reqs]
 
     def _fail(self, req: Req, message: str) -> None:
@@ -212,7 +242,9 @@ class Core:
         del self._reqs[req.session_id, req.key]
         self._scheduler.end(req)
         failure = Internal(Reason.PLAN_REFUSED, message)
-        self._scheduler.outputs.append(Finished(req.session_id, req.key, FinishCause.FAILED, failure))
+        self._scheduler.outputs.append(
+            Finished(req.session_id, req.key, FinishCause.FAILED, failure)
+        )
         self.totals.failed += 1
 
     # Outputs
@@ -224,6 +256,7 @@ class Core:
         outputs = self._scheduler.outputs
         self._scheduler.outputs = []
         for output in outputs:
-            if isinstance(output, Finished) and self._reqs.pop((output.session_id, output.key), None):
-                self.totals.finished += 1
+            if isinstance(output, Finished):
+                ended = self._reqs.pop((output.session_id, output.key), None)
+                self.totals.finished += ended is not None  # else it failed, and is counted so
         return outputs

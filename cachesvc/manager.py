@@ -14,7 +14,7 @@ from servicekit.plan import Int32Array, RunnerDescription
 
 
 class IntegrityError(Exception):
-    """The books do not add up: a page has no owner, or two. Names the page, the owner and the rule."""
+    """The books do not add up: a page without owner, or with two. Names page, owner and rule."""
 
 
 class TableWrite(NamedTuple):
@@ -50,13 +50,14 @@ class CacheManager:
 
     def missing_pages(self, rows: Int32Array, device_lens: Int32Array) -> Int32Array:
         """How many pages each row lacks to hold `device_lens` tokens, int32[n]."""
-        have = self.rows.num_pages[rows]
-        return np.maximum(ceil_div(device_lens, self.page_size) - have, 0)
+        missing: Int32Array = ceil_div(device_lens, self.page_size) - self.rows.num_pages[rows]
+        return missing.clip(min=0)
 
     def grow(self, rows: Int32Array, device_lens: Int32Array) -> TableWrite:
         """Give each row the pages it lacks to hold `device_lens` tokens. Rows are distinct.
 
-        Errors: PoolError, with nothing changed, when the pool has too few: ask `missing_pages` first.
+        Errors: PoolError, with nothing changed, when the pool has too few: ask `missing_pages`
+        first.
         """
         missing = self.missing_pages(rows, device_lens)
         total = int(missing.sum())
@@ -64,11 +65,15 @@ class CacheManager:
             return NO_WRITE
         first_locs = self.pool.allocate(total)
         row_of_page = np.repeat(rows, missing)
-        nth_of_row = np.arange(total, dtype=np.int32) - np.repeat(np.cumsum(missing) - missing, missing)
+        nth_of_row = np.arange(total, dtype=np.int32) - np.repeat(
+            np.cumsum(missing) - missing, missing
+        )
         page_index = self.rows.num_pages[row_of_page] + nth_of_row
         write = TableWrite(
             rows=np.repeat(row_of_page, self.page_size).astype(np.int32),
-            positions=((page_index * self.page_size)[:, None] + self._offsets).ravel().astype(np.int32),
+            positions=((page_index * self.page_size)[:, None] + self._offsets)
+            .ravel()
+            .astype(np.int32),
             locs=(first_locs[:, None] + self._offsets).ravel(),
         )
         self._page_table[write.rows, write.positions] = write.locs
@@ -76,7 +81,9 @@ class CacheManager:
         return write
 
     def open_row(self, req: Req, generation: int) -> int:
-        """Give `req` a row without pages; `generation` tells this opening from every other. Returns table_idx."""
+        """Give `req` a row without pages; `generation` tells this opening from every other. Returns
+        table_idx.
+        """
         return self.rows.open(req, generation)
 
     def close_row(self, idx: int) -> None:
@@ -94,13 +101,20 @@ class CacheManager:
         return self._page_table[idx, : int(self.rows.num_pages[idx]) * self.page_size].copy()
 
     def check_counters(self) -> None:
-        """free + private == num_pages, by the counters: cheap enough after every plan. Errors: IntegrityError."""
+        """Check free + private == num_pages by the counters, cheap enough after every plan.
+
+        Errors: IntegrityError.
+        """
         free, private = self.pool.free_count, self.private_count
         if free + private != self.pool.num_pages:
-            raise IntegrityError(f"free {free} + private {private} != num_pages {self.pool.num_pages}")
+            raise IntegrityError(
+                f"free {free} + private {private} != num_pages {self.pool.num_pages}"
+            )
 
     def check_integrity(self) -> None:
-        """Recount page by page: each is free or of one row, and locs run on inside a page. Errors: IntegrityError."""
+        """Recount page by page: each is free or of one row, and locs run on inside a page. Errors:
+        IntegrityError.
+        """
         self.check_counters()
         try:
             self.pool.check_integrity()
@@ -109,8 +123,12 @@ class CacheManager:
         owner: dict[int, int] = {}
         for idx in range(self.rows.num_rows):
             locs = self.locs(idx).reshape(-1, self.page_size)
-            if not np.array_equal(locs, locs[:, :1] + self._offsets) or np.any(locs[:, 0] % self.page_size):
-                raise IntegrityError(f"row {idx}: locs do not run on inside a page: {locs.tolist()}")
+            if not np.array_equal(locs, locs[:, :1] + self._offsets) or np.any(
+                locs[:, 0] % self.page_size
+            ):
+                raise IntegrityError(
+                    f"row {idx}: locs do not run on inside a page: {locs.tolist()}"
+                )
             for page_id in (locs[:, 0] // self.page_size).tolist():
                 if self.pool.is_free(np.array([page_id]))[0]:
                     raise IntegrityError(f"page {page_id} is free and of row {idx}")

@@ -1,4 +1,6 @@
-"""Pages that nobody uses. A page goes by its first loc, `page_id * page_size`, on the way in and out."""
+"""Pages that nobody uses. A page goes by its first loc, `page_id * page_size`, on the way in and
+out.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,16 @@ class PoolError(Exception):
 
 
 class PagePool:
-    """A stack of free pages; the page freed last is given out first. O(1) a page, no allocation of memory after construction."""
+    """A stack of free pages; the page freed last is given out first. O(1) a page, no allocation of
+    memory after construction.
+    """
 
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.num_pages = num_pages
         self.page_size = page_size
-        self._free_pages: Int32Array = np.arange(num_pages - 1, -1, -1, dtype=np.int32) * np.int32(page_size)
+        self._free_pages: Int32Array = np.arange(num_pages - 1, -1, -1, dtype=np.int32) * np.int32(
+            page_size
+        )
         self._free_count = num_pages
         self._is_free: NDArray[np.bool_] = np.ones(num_pages, dtype=np.bool_)
 
@@ -28,7 +34,9 @@ class PagePool:
         return self._free_count
 
     def allocate(self, count: int) -> Int32Array:
-        """First locs of `count` pages, int32[count]. Errors: PoolError, with nothing taken, when fewer are free."""
+        """First locs of `count` pages, int32[count]. Errors: PoolError, with nothing taken, when
+        fewer are free.
+        """
         if count > self._free_count:
             raise PoolError(f"{count} pages asked for, {self._free_count} of {self.num_pages} free")
         self._free_count -= count
@@ -37,9 +45,13 @@ class PagePool:
         return taken
 
     def free(self, first_locs: Int32Array) -> None:
-        """Take pages back, int32[n]. Errors: PoolError, with nothing changed, for a loc that begins no page or a page that is free."""
+        """Take pages back, int32[n]. Errors: PoolError, with nothing changed, for a loc that begins
+        no page or a page that is free.
+        """
         page_ids = first_locs // self.page_size
-        if np.any(first_locs % self.page_size) or np.any((page_ids < 0) | (page_ids >= self.num_pages)):
+        if np.any(first_locs % self.page_size) or np.any(
+            (page_ids < 0) | (page_ids >= self.num_pages)
+        ):
             raise PoolError(f"not first locs of pages: {first_locs.tolist()}")
         if np.any(self._is_free[page_ids]) or len(np.unique(page_ids)) != len(page_ids):
             raise PoolError(f"freed twice: first locs {first_locs.tolist()}")
@@ -58,4 +70,6 @@ class PagePool:
             raise PoolError(f"the free list holds locs that begin no page: {stack.tolist()}")
         expected = np.flatnonzero(self._is_free) * self.page_size
         if not np.array_equal(np.sort(stack), expected):
-            raise PoolError(f"the free list {stack.tolist()} differs from the free pages {expected.tolist()}")
+            raise PoolError(
+                f"the free list {stack.tolist()} differs from the free pages {expected.tolist()}"
+            )

@@ -1,4 +1,6 @@
-"""The manager's end of the plan stream: numbers, credits, what is sent again. The rules are those of `runner.proto`."""
+"""The manager's end of the plan stream: numbers, credits, what is sent again. The rules are those
+of `runner.proto`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from cachesvc.scheduler import Step, StepRecord
 from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Refusal, Result
 
 
-class ProtocolViolation(Exception):
+class ProtocolViolationError(Exception):
     """The runner sent what the protocol rules out; the stream is dropped and attached anew."""
 
 
@@ -64,9 +66,11 @@ class PlanStream:
         )
 
     def on_attached(self, attached: Attached) -> Standing:
-        """Take the runner's answer. After RESUMED, `plans_to_resend` are due; after STARTED_OVER nothing sent counts.
+        """Take the runner's answer. After RESUMED, `plans_to_resend` are due; after STARTED_OVER
+        nothing sent counts.
 
-        A runner that another manager drove since is started over even in the same life: its rows are not ours.
+        A runner that another manager drove since is started over even in the same life: its rows
+        are not ours.
         """
         self.attached = True
         same_life = attached.boot_id == self.boot_id
@@ -108,32 +112,39 @@ class PlanStream:
         return plan
 
     def on_result(self, result: Result) -> StepRecord:
-        """The step that `result` answers. Errors: ProtocolViolation unless it is the oldest plan without a result."""
+        """The step that `result` answers.
+
+        Errors: ProtocolViolationError unless it is the oldest plan without a result.
+        """
         if not self._sent or self._sent[0].plan.plan_id != result.plan_id:
-            raise ProtocolViolation(f"result of plan {result.plan_id}, due is {self._due()}")
+            raise ProtocolViolationError(f"result of plan {result.plan_id}, due is {self._due()}")
         sent = self._sent.popleft()
         if len(result.sampled_ids) != len(sent.record.sampling_rows):
-            raise ProtocolViolation(
-                f"plan {result.plan_id} samples {len(sent.record.sampling_rows)} rows, its result has {len(result.sampled_ids)}"
+            raise ProtocolViolationError(
+                f"plan {result.plan_id} samples {len(sent.record.sampling_rows)} rows, its "
+                f"result has {len(result.sampled_ids)}"
             )
         self.last_result_plan_id = result.plan_id
         self.refusals_in_a_row = 0
         return sent.record
 
     def on_refusal(self, refusal: Refusal) -> StepRecord:
-        """The step that was refused. It and all plans after it never happened; the next plan resets the rows.
+        """The step that was refused. It and all plans after it never happened; the next plan resets
+        the rows.
 
-        Errors: ProtocolViolation unless the refused plan is the oldest without a result.
+        Errors: ProtocolViolationError unless the refused plan is the oldest without a result.
         """
         if not self._sent or self._sent[0].plan.plan_id != refusal.plan_id:
-            raise ProtocolViolation(f"refusal of plan {refusal.plan_id}, due is {self._due()}")
+            raise ProtocolViolationError(f"refusal of plan {refusal.plan_id}, due is {self._due()}")
         record = self._sent[0].record
         self.refusals_in_a_row += 1
         self._start_over_after(refusal.last_accepted_plan_id)
         return record
 
     def start_over(self) -> None:
-        """Our own books failed: rows are reset with the next plan, plans on their way run for nobody."""
+        """Our own books failed: rows are reset with the next plan, plans on their way run for
+        nobody.
+        """
         self._must_reset_rows = True
 
     def _start_over_after(self, last_executed: int) -> None:

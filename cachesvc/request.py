@@ -25,7 +25,7 @@ class FinishCause(Enum):
     """Names of cache.proto's FinishCause, without their prefix."""
 
     STOP_TOKEN = "STOP_TOKEN"  # noqa: S105 # not a secret
-    MAX_TOKENS = "MAX_TOKENS"  # noqa: S105 # not a secret
+    MAX_TOKENS = "MAX_TOKENS"
     CACHE_FULL = "CACHE_FULL"
     FAILED = "FAILED"
 
@@ -44,7 +44,9 @@ class Submission:
 
 @dataclass(slots=True, eq=False)
 class Req:
-    """A request in the manager. `output_ids` is current while it waits; while it runs, its row holds the ids."""
+    """A request in the manager. `output_ids` is current while it waits; while it runs, its row
+    holds the ids.
+    """
 
     session_id: int
     key: int
@@ -77,42 +79,56 @@ class Finished:
 def limit_len_of(submission: Submission, runner: RunnerDescription) -> int:
     """The bound of prompt and answer together, in tokens, for a submission that can be served.
 
-    Errors: InvalidArgument with the reason, the field at fault and the numbers, for one that never can.
+    Errors: InvalidArgument with the reason, the field at fault and the numbers, for one that never
+    can.
     """
     prompt_len = len(submission.prompt_ids)
     if prompt_len == 0:
-        raise _invalid(Reason.EMPTY_PROMPT, "prompt", "the prompt is empty; it needs at least one token")
+        raise _invalid(
+            Reason.EMPTY_PROMPT, "prompt", "the prompt is empty; it needs at least one token"
+        )
     _check_ids("prompt", submission.prompt_ids, runner.vocab_size)
     _check_ids("stop.token_ids", submission.stop_token_ids, runner.vocab_size)
     if len(submission.stop_token_ids) > MAX_STOP_TOKEN_IDS:
         raise _invalid(
             Reason.INVALID_FIELD,
             "stop.token_ids",
-            f"{len(submission.stop_token_ids)} stop token ids; at most {MAX_STOP_TOKEN_IDS} are allowed",
+            f"{len(submission.stop_token_ids)} stop token ids; at most {MAX_STOP_TOKEN_IDS} are "
+            "allowed",
         )
     if prompt_len >= runner.max_seq_len:
         raise _invalid(
             Reason.PROMPT_TOO_LONG,
             "prompt",
-            f"the prompt has {prompt_len} tokens; with one to answer it must stay within max_seq_len {runner.max_seq_len}",
+            f"the prompt has {prompt_len} tokens; with one to answer it must stay within "
+            f"max_seq_len {runner.max_seq_len}",
         )
     if submission.max_tokens is not None and submission.max_tokens < 1:
         raise _invalid(
-            Reason.INVALID_FIELD, "stop.max_tokens", f"stop.max_tokens is {submission.max_tokens}; it must be at least 1"
+            Reason.INVALID_FIELD,
+            "stop.max_tokens",
+            f"stop.max_tokens is {submission.max_tokens}; it must be at least 1",
         )
-    if submission.max_tokens is not None and prompt_len + submission.max_tokens > runner.max_seq_len:
+    if (
+        submission.max_tokens is not None
+        and prompt_len + submission.max_tokens > runner.max_seq_len
+    ):
         raise _invalid(
             Reason.CONTEXT_TOO_LONG,
             "stop.max_tokens",
-            f"prompt {prompt_len} + stop.max_tokens {submission.max_tokens} tokens pass max_seq_len {runner.max_seq_len}",
+            f"prompt {prompt_len} + stop.max_tokens {submission.max_tokens} tokens pass "
+            f"max_seq_len {runner.max_seq_len}",
         )
     if prompt_len + 1 > runner.pool_tokens:
         raise _invalid(
             Reason.PROMPT_EXCEEDS_POOL,
             "prompt",
-            f"the prompt has {prompt_len} tokens and the page pool holds {runner.pool_tokens}: send a shorter prompt, or serve with more pages",
+            f"the prompt has {prompt_len} tokens and the page pool holds {runner.pool_tokens}: "
+            "send a shorter prompt, or serve with more pages",
         )
-    return runner.max_seq_len if submission.max_tokens is None else prompt_len + submission.max_tokens
+    return (
+        runner.max_seq_len if submission.max_tokens is None else prompt_len + submission.max_tokens
+    )
 
 
 def _check_ids(name: str, ids: Int32Array, vocab_size: int) -> None:

@@ -19,14 +19,22 @@ class RowTable:
         self.num_rows = num_rows
         self.prompt_len = np.zeros(num_rows, dtype=np.int32)
         self.limit_len = np.zeros(num_rows, dtype=np.int32)
-        self.cached_len = np.zeros(num_rows, dtype=np.int32)  # K and V present once the plans sent are executed
+        self.cached_len = np.zeros(
+            num_rows, dtype=np.int32
+        )  # K and V present once the plans sent are executed
         self.known_len = np.zeros(num_rows, dtype=np.int32)  # ids known here
-        self.pending_len = np.zeros(num_rows, dtype=np.int32)  # sampled in plans sent, ids not known yet
+        self.pending_len = np.zeros(
+            num_rows, dtype=np.int32
+        )  # sampled in plans sent, ids not known yet
         self.num_pages = np.zeros(num_rows, dtype=np.int32)
         self.has_sampled = np.zeros(num_rows, dtype=np.bool_)
         self.live = np.zeros(num_rows, dtype=np.bool_)  # its request still wants tokens
-        self.pool_is_full = np.zeros(num_rows, dtype=np.bool_)  # alone and without a page: ends after its results
-        self.generation = np.zeros(num_rows, dtype=np.int64)  # which opening of a row this is, never used twice
+        self.pool_is_full = np.zeros(
+            num_rows, dtype=np.bool_
+        )  # alone and without a page: ends after its results
+        self.generation = np.zeros(
+            num_rows, dtype=np.int64
+        )  # which opening of a row this is, never used twice
         self.session_id = np.zeros(num_rows, dtype=np.int32)
         self.key = np.zeros(num_rows, dtype=np.int32)
         self.ids = np.zeros((num_rows, runner.max_seq_len), dtype=np.int32)

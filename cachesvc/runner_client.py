@@ -1,4 +1,6 @@
-"""The Execute stream to the runner: attaches, sends plans as credits allow, hands answers to the core, attaches again."""
+"""The Execute stream to the runner: attaches, sends plans as credits allow, hands answers to the
+core, attaches again.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,15 @@ from pagewire.v1 import runner_pb2 as pb
 from pagewire.v1 import runner_pb2_grpc
 
 from cachesvc.core import Core
-from cachesvc.plan_stream import ProtocolViolation
+from cachesvc.plan_stream import ProtocolViolationError
 from servicekit.errors import PagewireError
-from servicekit.plan_codec import decode_attached, decode_refusal, decode_result, encode_attach, encode_plan
+from servicekit.plan_codec import (
+    decode_attached,
+    decode_refusal,
+    decode_result,
+    encode_attach,
+    encode_plan,
+)
 from servicekit.status import error_of
 
 log = structlog.get_logger()
@@ -23,7 +31,9 @@ RETRY_S = (0.05, 1.0)  # first and longest wait before attaching again
 
 
 class RunnerClient:
-    """Drives `core` against the runner at `address`. `on_change` is called after whatever may have made outputs or changed serving."""
+    """Drives `core` against the runner at `address`. `on_change` is called after whatever may have
+    made outputs or changed serving.
+    """
 
     def __init__(self, address: str, core: Core, on_change: Callable[[], None]) -> None:
         self._core = core
@@ -59,7 +69,7 @@ class RunnerClient:
                 if self._core.totals.attached > was_attached:
                     wait_s, said = RETRY_S[0], ""
                 if why != said:
-                    log.warning("runner not attached", reason=why)
+                    log.info("runner not attached", reason=why)
                     said = why
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, longest_s)
@@ -72,7 +82,7 @@ class RunnerClient:
         sender: asyncio.Task[None] | None = None
         try:
             await call.write(pb.ExecuteRequest(attach=encode_attach(self._core.attach_request())))
-            answer = await call.read()
+            answer: Any = await call.read()
             if answer is grpc.aio.EOF or answer.WhichOneof("response") != "attached":
                 return "the runner ended the stream before it attached"
             resend = self._core.attached(decode_attached(answer.attached))
@@ -87,7 +97,7 @@ class RunnerClient:
             return error_of(error).message
         except asyncio.InvalidStateError:  # grpc.aio: written to after the call ended
             return "the runner ended the stream"
-        except (PagewireError, ProtocolViolation) as error:
+        except (PagewireError, ProtocolViolationError) as error:
             log.error("runner refused by the manager", error=str(error))
             return str(error)
         finally:
@@ -115,6 +125,8 @@ class RunnerClient:
             elif kind == "refusal":
                 self._core.refused(decode_refusal(answer.refusal))
             else:
-                raise ProtocolViolation(f"an ExecuteResponse with {kind} in the middle of a stream")
+                raise ProtocolViolationError(
+                    f"an ExecuteResponse with {kind} in the middle of a stream"
+                )
             self.wake()
             self._on_change()

@@ -1,6 +1,7 @@
 """What runs next: first come, first served, continuous batching, chunked prefill beside decode.
 
-A step is built in one order: close rows that ended; let running rows go on, decode first, preempting
+A step is built in one order: close rows that ended; let running rows go on, decode first,
+preempting
 the youngest where pages are short; admit waiting requests in order of arrival.
 """
 
@@ -90,7 +91,9 @@ class Scheduler:
         bisect.insort(self._waiting, req, key=_arrival)
 
     def end(self, req: Req) -> None:
-        """Take a request out, whatever it was doing; its row closes with the next step, late results are dropped."""
+        """Take a request out, whatever it was doing; its row closes with the next step, late
+        results are dropped.
+        """
         if req.state is ReqState.WAITING:
             self._waiting.remove(req)
         elif req.state is ReqState.RUNNING:
@@ -105,7 +108,9 @@ class Scheduler:
         self.outputs.append(Finished(req.session_id, req.key, cause))
 
     def start_over(self, manager: CacheManager) -> None:
-        """Every row is gone, with its pages: running requests wait again, by arrival, with what they sampled."""
+        """Every row is gone, with its pages: running requests wait again, by arrival, with what
+        they sampled.
+        """
         for idx in self._running:
             self._put_back(idx)
         self._running.clear()
@@ -165,12 +170,16 @@ class Scheduler:
     def _continue_running(
         self, closed: list[int]
     ) -> tuple[Int32Array, list[tuple[int, int]], int, bool]:
-        """Running rows that compute: those that decode, those that prefill with their chunk, the budget left, and
-        whether one was preempted (its row is added to `closed`)."""
+        """Running rows that compute: those that decode, those that prefill with their chunk, the
+        budget left, and
+        whether one was preempted (its row is added to `closed`).
+        """
         preempted = False
         while True:
             decode, prefill = self._wanting()
-            lacking = int(self.manager.missing_pages(decode, self.manager.rows.cached_len[decode] + 1).sum())
+            lacking = int(
+                self.manager.missing_pages(decode, self.manager.rows.cached_len[decode] + 1).sum()
+            )
             if lacking <= self.manager.pool.free_count:
                 break
             if len(self._running) == 1:
@@ -187,7 +196,9 @@ class Scheduler:
         return decode, chunks, budget, preempted
 
     def _wanting(self) -> tuple[Int32Array, list[tuple[int, int]]]:
-        """Rows that may compute: those that decode one token, and (row, tokens left) of those that prefill."""
+        """Rows that may compute: those that decode one token, and (row, tokens left) of those that
+        prefill.
+        """
         rows = self.manager.rows
         running = np.array(self._running, dtype=np.int32)
         total_len = rows.known_len[running] + rows.pending_len[running]
@@ -198,7 +209,9 @@ class Scheduler:
         return decode, list(zip(prefill.tolist(), left.tolist(), strict=True))
 
     def _end_when_alone(self, idx: int, closed: list[int]) -> None:
-        """The pool holds no page for the only running row: it ends once its outstanding tokens are here."""
+        """The pool holds no page for the only running row: it ends once its outstanding tokens are
+        here.
+        """
         self.manager.rows.pool_is_full[idx] = True
         if self.manager.rows.pending_len[idx] == 0:
             req = self.manager.rows.req[idx]
@@ -207,7 +220,9 @@ class Scheduler:
             closed.extend(self._close_ended())
 
     def _preempt_youngest(self) -> int:
-        """Take the row of the request that arrived last; it waits again, ahead of all that arrived later."""
+        """Take the row of the request that arrived last; it waits again, ahead of all that arrived
+        later.
+        """
         idx = self._running.pop()
         self.preempted_total += 1
         self._put_back(idx)
@@ -229,7 +244,9 @@ class Scheduler:
         opened: list[RowOpen],
         writes: list[TableWrite],
     ) -> list[tuple[int, int]]:
-        """Give waiting requests rows, and pages for all their known ids, while there are any and budget is left."""
+        """Give waiting requests rows, and pages for all their known ids, while there are any and
+        budget is left.
+        """
         prefill = list(prefill)
         manager = self.manager
         while self._waiting and budget > 0 and manager.rows.unused_count:
@@ -246,7 +263,9 @@ class Scheduler:
             req.state, req.table_idx = ReqState.RUNNING, idx
             bisect.insort(self._running, idx, key=self._arrival_of_row)
             opened.append(_row_open(idx, req))
-            writes.append(manager.grow(np.array([idx], dtype=np.int32), manager.rows.known_len[[idx]]))
+            writes.append(
+                manager.grow(np.array([idx], dtype=np.int32), manager.rows.known_len[[idx]])
+            )
             prefill.append((idx, min(req.known_len, budget)))
             budget -= prefill[-1][1]
         return prefill
@@ -266,7 +285,9 @@ class Scheduler:
         step_rows = np.concatenate((decode, prefill_rows))
         extend_lens = np.concatenate((np.ones(len(decode), dtype=np.int32), chunk_lens))
         cached_lens = rows.cached_len[step_rows]
-        literals = [rows.ids[idx, (at := rows.cached_len[idx]) : at + chunk] for idx, chunk in prefill]
+        literals = [
+            rows.ids[idx, (at := rows.cached_len[idx]) : at + chunk] for idx, chunk in prefill
+        ]
         device_lens = cached_lens + extend_lens
         samples = device_lens == rows.known_len[step_rows] + rows.pending_len[step_rows]
         rows.cached_len[step_rows] = device_lens
@@ -295,7 +316,9 @@ class Scheduler:
     def apply_result(self, record: StepRecord, sampled_ids: Int32Array) -> None:
         """Take in what a step sampled. Tokens of rows that closed or ended since are dropped."""
         rows = self.manager.rows
-        wanted = (rows.generation[record.sampling_rows] == record.generations) & rows.live[record.sampling_rows]
+        wanted = (rows.generation[record.sampling_rows] == record.generations) & rows.live[
+            record.sampling_rows
+        ]
         at, token_ids = record.sampling_rows[wanted], sampled_ids[wanted]
         if not len(at):
             return

@@ -30,7 +30,7 @@ async def serve(config: CacheConfig) -> None:
     done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
     service.draining = True
     if stop in done:
-        await _until_idle(service, config.grace_s)
+        await asyncio.wait((asyncio.create_task(service.idle.wait()),), timeout=config.grace_s)
     for task in tasks:
         task.cancel()
     await host.stop(0 if core.live_count else SESSION_GRACE_S)
@@ -44,16 +44,3 @@ async def _publish_health(service: CacheService, host: ServiceHost) -> None:
         await service.changed.wait()
         service.changed.clear()
         await host.set_serving(serving=service.core.serving)
-
-
-async def _until_idle(service: CacheService, grace_s: float) -> None:
-    """Wait until no request is left, at most `grace_s` seconds."""
-
-    async def idle() -> None:
-        while service.core.live_count:
-            await asyncio.sleep(0.02)
-
-    try:
-        await asyncio.wait_for(idle(), grace_s)
-    except TimeoutError:
-        return

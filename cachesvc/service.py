@@ -15,9 +15,15 @@ from cachesvc.core import Core
 from cachesvc.request import Finished, Submission
 from cachesvc.runner_client import RunnerClient
 from cachesvc.scheduler import Sampled
-from cachesvc.session import Session
+from cachesvc.session import GatewaySession
 from cachesvc.stats import stats_of
-from servicekit.errors import FailedPrecondition, InvalidArgument, PagewireError, Reason, Unavailable
+from servicekit.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    PagewireError,
+    Reason,
+    Unavailable,
+)
 from servicekit.plan import PROTOCOL_VERSION
 from servicekit.sampling import Sampling
 
@@ -31,8 +37,10 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         self.core = core
         self.runner_client = RunnerClient(runner_address, core, self._on_change)
         self.draining = False
-        self.changed = asyncio.Event()  # serving may have changed, or a request ended
-        self._sessions: dict[int, Session] = {}
+        self.changed = asyncio.Event()  # serving may have changed
+        self.idle = asyncio.Event()  # no request is left
+        self.idle.set()
+        self._sessions: dict[int, GatewaySession] = {}
         self._next_session_id = 1
         self._told: tuple[bool, object] = (False, None)
 
@@ -43,20 +51,13 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         first = await anext(requests, None)
         session = self._open(first)
         reader = asyncio.create_task(self._read(session, requests))
-        writer: asyncio.Task[pb.SessionResponse] | None = None
+        reader.add_done_callback(lambda _: session.end())
         try:
-            while True:
-                writer = asyncio.create_task(session.take())
-                await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-                if writer.done():
-                    yield writer.result()
-                elif reader.done():
-                    reader.result()  # raises what a bad command raised
-                    return
+            while (message := await session.take()) is not None:
+                yield message
+            await reader  # raises what a bad command raised
         finally:
-            for task in (reader, writer):
-                if task is not None:
-                    task.cancel()
+            reader.cancel()
             self._close(session)
 
     async def GetStats(  # noqa: N802 # the RPC's name
@@ -64,39 +65,52 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
     ) -> pb.GetStatsResponse:
         return stats_of(self.core)
 
-    def _open(self, first: pb.SessionRequest | None) -> Session:
+    def _open(self, first: pb.SessionRequest | None) -> GatewaySession:
         if self.draining:
-            raise Unavailable(Reason.DRAINING, "the manager is draining: open a session with another one")
+            raise Unavailable(
+                Reason.DRAINING, "the manager is draining: open a session with another one"
+            )
         if first is None or first.WhichOneof("command") != "open":
-            raise InvalidArgument(Reason.PROTOCOL_VIOLATION, "the first message of a session must be open", field="open")
+            raise InvalidArgument(
+                Reason.PROTOCOL_VIOLATION,
+                "the first message of a session must be open",
+                field="open",
+            )
         if first.open.protocol_version != PROTOCOL_VERSION:
             raise FailedPrecondition(
                 Reason.PROTOCOL_VERSION,
-                f"open.protocol_version is {first.open.protocol_version}; this manager speaks {PROTOCOL_VERSION}",
+                f"open.protocol_version is {first.open.protocol_version}; this manager speaks "
+                f"{PROTOCOL_VERSION}",
                 field="open.protocol_version",
             )
         runner = self.core.runner
-        if runner is not None and first.open.model_fingerprint not in ("", runner.model_fingerprint):
+        if runner is not None and first.open.model_fingerprint not in (
+            "",
+            runner.model_fingerprint,
+        ):
             raise FailedPrecondition(
                 Reason.FINGERPRINT_MISMATCH,
-                f"open.model_fingerprint is {first.open.model_fingerprint}; the runner serves {runner.model_fingerprint}",
+                f"open.model_fingerprint is {first.open.model_fingerprint}; the runner serves "
+                f"{runner.model_fingerprint}",
                 field="open.model_fingerprint",
             )
-        session = Session(self._next_session_id)
+        session = GatewaySession(self._next_session_id)
         self._next_session_id += 1
         self._sessions[session.session_id] = session
         session.put_opened(attached=self.core.serving, runner=runner)
         log.info("session opened", session_id=session.session_id)
         return session
 
-    def _close(self, session: Session) -> None:
+    def _close(self, session: GatewaySession) -> None:
         del self._sessions[session.session_id]
         self.core.close_session(session.session_id)
         log.info("session closed", session_id=session.session_id)
         self.runner_client.wake()
-        self.changed.set()
+        self._announce()
 
-    async def _read(self, session: Session, requests: AsyncIterator[pb.SessionRequest]) -> None:
+    async def _read(
+        self, session: GatewaySession, requests: AsyncIterator[pb.SessionRequest]
+    ) -> None:
         async for request in requests:
             command = request.WhichOneof("command")
             if command == "submit":
@@ -107,18 +121,22 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                 self.core.cancel(session.session_id, request.cancel.key)
             else:
                 raise InvalidArgument(
-                    Reason.PROTOCOL_VIOLATION, f"a session message with {command} after open", field="command"
+                    Reason.PROTOCOL_VIOLATION,
+                    f"a session message with {command} after open",
+                    field="command",
                 )
             self.runner_client.wake()
-            self.changed.set()
+            self._announce()
 
-    def _submit(self, session: Session, submit: pb.Submit) -> None:
+    def _submit(self, session: GatewaySession, submit: pb.Submit) -> None:
         try:
             if self.draining:
                 raise Unavailable(Reason.DRAINING, "the manager is draining: try another one")
             if submit.key <= session.last_key:
                 raise InvalidArgument(
-                    Reason.PROTOCOL_VIOLATION, f"key {submit.key} is not above the last one {session.last_key}", field="key"
+                    Reason.PROTOCOL_VIOLATION,
+                    f"key {submit.key} is not above the last one {session.last_key}",
+                    field="key",
                 )
             session.last_key = submit.key
             self.core.submit(session.session_id, _submission(submit))
@@ -140,7 +158,14 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
             self._told = standing
             for session in self._sessions.values():
                 session.put_opened(attached=self.core.serving, runner=self.core.runner)
+        self._announce()
+
+    def _announce(self) -> None:
         self.changed.set()
+        if self.core.live_count:
+            self.idle.clear()
+        else:
+            self.idle.set()
 
     def _deliver(self, sampled: Sampled) -> None:
         for session_id in np.unique(sampled.session_ids).tolist():

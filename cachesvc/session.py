@@ -11,20 +11,31 @@ from servicekit.errors import PagewireError
 from servicekit.plan import RunnerDescription
 
 
-class Session:
-    """The outbox of a gateway: `take()` returns everything put in since the last call, as one message."""
+class GatewaySession:
+    """The outbox of a gateway."""
 
     def __init__(self, session_id: int) -> None:
         self.session_id = session_id
         self.last_key = 0
         self._pending = pb.SessionResponse()
         self._ready = asyncio.Event()
+        self._ended = False
 
-    async def take(self) -> pb.SessionResponse:
+    async def take(self) -> pb.SessionResponse | None:
+        """Everything put in since the last call as one message, when there is something; None once
+        the session ended.
+        """
         await self._ready.wait()
+        if self._ended:
+            return None
         self._ready.clear()
         message, self._pending = self._pending, pb.SessionResponse()
         return message
+
+    def end(self) -> None:
+        """The gateway is gone: what is still here reaches nobody."""
+        self._ended = True
+        self._ready.set()
 
     def put_opened(self, *, attached: bool, runner: RunnerDescription | None) -> None:
         self._pending.opened.Clear()
@@ -59,5 +70,9 @@ class Session:
 
 def _rejected(key: int, error: PagewireError) -> pb.Rejected:
     return pb.Rejected(
-        key=key, code=error.code_name, reason=error.reason, message=error.message, metadata=error.metadata
+        key=key,
+        code=error.code_name,
+        reason=error.reason,
+        message=error.message,
+        metadata=error.metadata,
     )

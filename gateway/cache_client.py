@@ -1,4 +1,6 @@
-"""The Session to cachesvc: one stream that carries every request of this process, opened again when it is lost."""
+"""The Session to cachesvc: one stream that carries every request of this process, opened again when
+it is lost.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Submission(NamedTuple):
 
 
 class CacheClient:
-    """Owns the session and the feeds of its live requests. `on_change` is called when `serving` may have changed."""
+    """Owns the session and the feeds of its live requests. `on_change` is called when `serving` may
+    have changed.
+    """
 
     def __init__(self, address: str, model_fingerprint: str, on_change: Callable[[], None]) -> None:
         self._fingerprint = model_fingerprint
@@ -62,9 +66,14 @@ class CacheClient:
         return self._commands is not None and self._attached
 
     def submit(self, submission: Submission) -> TokenFeed:
-        """Hand a request over. Errors: Unavailable without a session; the feed raises what the manager answers."""
+        """Hand a request over. Errors: Unavailable without a session; the feed raises what the
+        manager answers.
+        """
         if self._commands is None:
-            raise Unavailable(Reason.CHAIN_NOT_ATTACHED, "cachesvc is not reached: try again when health is SERVING")
+            raise Unavailable(
+                Reason.CHAIN_NOT_ATTACHED,
+                "cachesvc is not reached: try again when health is SERVING",
+            )
         feed = TokenFeed(self._next_key)
         self._next_key += 1
         self._feeds[feed.key] = feed
@@ -92,7 +101,9 @@ class CacheClient:
         """The answer is complete: a finish. Nothing happens for a feed that is over."""
         if self._forget(feed):
             assert self._commands is not None
-            self._commands.put_nowait(pb.SessionRequest(stop=pb.Stop(key=feed.key, kept_tokens=kept_tokens)))
+            self._commands.put_nowait(
+                pb.SessionRequest(stop=pb.Stop(key=feed.key, kept_tokens=kept_tokens))
+            )
 
     def cancel(self, feed: TokenFeed) -> None:
         """Nobody wants the answer: an abort. Nothing happens for a feed that is over."""
@@ -114,7 +125,9 @@ class CacheClient:
                     wait_s, said = RETRY_S[0], ""
                 self._lose(failure)
                 if failure.message != said:
-                    log.warning("no session with cachesvc", reason=failure.reason, message=failure.message)
+                    log.info(
+                        "no session with cachesvc", reason=failure.reason, message=failure.message
+                    )
                     said = failure.message
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, longest_s)
@@ -125,7 +138,9 @@ class CacheClient:
         """One Session call to its end. Returns why it ended."""
         commands: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
         commands.put_nowait(
-            pb.SessionRequest(open=pb.Open(protocol_version=PROTOCOL_VERSION, model_fingerprint=self._fingerprint))
+            pb.SessionRequest(
+                open=pb.Open(protocol_version=PROTOCOL_VERSION, model_fingerprint=self._fingerprint)
+            )
         )
 
         async def sent() -> AsyncIterator[pb.SessionRequest]:
@@ -150,7 +165,10 @@ class CacheClient:
         feeds, self._feeds = self._feeds, {}
         for feed in feeds.values():
             feed.put_failure(
-                Unavailable(Reason.SESSION_LOST, f"cachesvc was lost in mid-answer ({failure.message}): send the request again")
+                Unavailable(
+                    Reason.SESSION_LOST,
+                    f"cachesvc was lost in mid-answer ({failure.message}): send the request again",
+                )
             )
         self._on_change()
 
@@ -162,22 +180,28 @@ class CacheClient:
             if (feed := self._feeds.get(accepted.key)) is not None:
                 feed.put_accepted()
         for rejected in response.rejected:
-            if (feed := self._feeds.pop(rejected.key, None)) is not None:
-                feed.put_failure(_failure_of(rejected))
+            self._fail(rejected)
         output = response.step_output
         for key, token_id in zip(output.keys, output.token_ids, strict=True):
             if (feed := self._feeds.get(key)) is not None:
                 feed.put_token(token_id)
         for finished in response.finished:
-            if (feed := self._feeds.pop(finished.key, None)) is None:
-                continue
-            if finished.HasField("failure"):
-                feed.put_failure(_failure_of(finished.failure))
-            else:
-                feed.put_end(EndCause(pb.FinishCause.Name(finished.cause).removeprefix(_CAUSE_PREFIX)))
+            self._finish(finished)
+
+    def _finish(self, finished: pb.RequestFinished) -> None:
+        if finished.HasField("failure"):
+            self._fail(finished.failure)
+        elif (feed := self._feeds.pop(finished.key, None)) is not None:
+            feed.put_end(EndCause(pb.FinishCause.Name(finished.cause).removeprefix(_CAUSE_PREFIX)))
+
+    def _fail(self, rejected: pb.Rejected) -> None:
+        if (feed := self._feeds.pop(rejected.key, None)) is not None:
+            feed.put_failure(_failure_of(rejected))
 
 
 def _failure_of(rejected: pb.Rejected) -> PagewireError:
     if rejected.reason not in Reason.__members__:
         return Internal(Reason.INTERNAL, rejected.message)
-    return error_named(rejected.code, Reason(rejected.reason), rejected.message, **dict(rejected.metadata))
+    return error_named(
+        rejected.code, Reason(rejected.reason), rejected.message, **dict(rejected.metadata)
+    )

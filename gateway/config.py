@@ -15,7 +15,9 @@ class GatewayConfig:
     listen: str = setting("public address, HOST:PORT or unix:PATH")
     cache: str = setting("address of cachesvc, unix:PATH or HOST:PORT")
     model: str = setting("model directory, for its tokenizer and chat template")
-    served_name: str | None = setting("name that requests may call the model by; the directory's when not given", None)
+    served_name: str | None = setting(
+        "name that requests may call the model by; the directory's when not given", None
+    )
     max_message_bytes: int = setting("bytes of a request at most", 4 * 2**20)
     grace_s: float = setting("seconds that streams get to end after SIGTERM", 30.0)
     log_level: str = setting("debug, info, warning or error", "info")

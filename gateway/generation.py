@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -47,7 +47,9 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How an answer ended. At most one of the three `…_id` and `stop_string` is set, and only for STOP."""
+    """How an answer ended. At most one of the three `…_id` and `stop_string` is set, and only for
+    STOP.
+    """
 
     reason: FinishReason
     prompt_tokens: int
@@ -62,9 +64,13 @@ Event: TypeAlias = Started | Delta | Finished
 
 
 class Generation:
-    """One request against the manager. `events()` is consumed once; leaving it early cancels the request."""
+    """One request against the manager. `events()` is consumed once; leaving it early cancels the
+    request.
+    """
 
-    def __init__(self, client: CacheClient, tokenizer: Tokenizer, request: GenerationRequest) -> None:
+    def __init__(
+        self, client: CacheClient, tokenizer: Tokenizer, request: GenerationRequest
+    ) -> None:
         """Errors: InvalidArgument for stop strings or ids that cannot be."""
         _check_count("stop.strings", len(request.stop_strings))
         _check_count("stop.token_ids", len(request.stop_token_ids))
@@ -80,8 +86,10 @@ class Generation:
         )
         self._last_token_id = 0
 
-    async def events(self) -> AsyncIterator[Event]:
-        """Started, deltas that say something, Finished. Errors: what the manager rejects or fails the request with."""
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Started, deltas that say something, Finished. Errors: what the manager rejects or fails
+        the request with.
+        """
         request = self._request
         feed = self._client.submit(
             Submission(
@@ -100,7 +108,7 @@ class Generation:
         finally:
             self._client.cancel(feed)
 
-    async def _answer(self, feed: TokenFeed) -> AsyncIterator[Event]:
+    async def _answer(self, feed: TokenFeed) -> AsyncGenerator[Event, None]:
         ended: EndCause | None = None
         while ended is None and self._text.stopped is None:
             token_ids, ended = await feed.take()
@@ -119,11 +127,15 @@ class Generation:
     def _finished(self, ended: EndCause | None) -> Finished:
         prompt_tokens, completion_tokens = len(self._request.prompt_ids), self._text.kept_tokens
         if self._text.stopped is not None:
-            return Finished(FinishReason.STOP, prompt_tokens, completion_tokens, stop_string=self._text.stopped)
+            return Finished(
+                FinishReason.STOP, prompt_tokens, completion_tokens, stop_string=self._text.stopped
+            )
         if ended is EndCause.STOP_TOKEN:
             last = self._last_token_id
             if last in self._end_token_ids:
-                return Finished(FinishReason.STOP, prompt_tokens, completion_tokens, end_token_id=last)
+                return Finished(
+                    FinishReason.STOP, prompt_tokens, completion_tokens, end_token_id=last
+                )
             return Finished(FinishReason.STOP, prompt_tokens, completion_tokens, stop_token_id=last)
         detail = "cache_full" if ended is EndCause.CACHE_FULL else ""
         return Finished(FinishReason.LENGTH, prompt_tokens, completion_tokens, detail=detail)
@@ -132,5 +144,7 @@ class Generation:
 def _check_count(name: str, count: int) -> None:
     if count > MAX_STOPS:
         raise InvalidArgument(
-            Reason.INVALID_FIELD, f"{name} has {count} entries; at most {MAX_STOPS} are allowed", field=name
+            Reason.INVALID_FIELD,
+            f"{name} has {count} entries; at most {MAX_STOPS} are allowed",
+            field=name,
         )

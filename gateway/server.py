@@ -1,4 +1,4 @@
-"""The gateway process: public address in front, one session to cachesvc behind, drains on SIGTERM."""
+"""The gateway process: public address in front, a session to cachesvc behind; SIGTERM drains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ SERVICE_NAME = "pagewire.v1.InferenceService"
 
 
 async def serve(config: GatewayConfig) -> None:
-    """Run until SIGTERM. Errors: SetupError when the address is taken, or the directory has no tokenizer."""
+    """Run until SIGTERM. Errors: SetupError when the address is taken, or the directory has no
+    tokenizer.
+    """
     model_dir = Path(config.model)
     changed = asyncio.Event()
     host = ServiceHost(config.listen, [SERVICE_NAME], config.max_message_bytes)

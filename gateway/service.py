@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
@@ -66,17 +66,21 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         answer.text = "".join(texts)
         return answer
 
-    async def _events(self, request: AnyRequest) -> AsyncIterator[Event]:
+    async def _events(self, request: AnyRequest) -> AsyncGenerator[Event, None]:
         if request.model not in ("", self._model_name):
             raise NotFound(
-                Reason.MODEL_NOT_FOUND, f"model {request.model!r} is not served; {self._model_name!r} is", field="model"
+                Reason.MODEL_NOT_FOUND,
+                f"model {request.model!r} is not served; {self._model_name!r} is",
+                field="model",
             )
         request_id = self._claimed(request.request_id)
         finished: Finished | None = None
         try:
             with structlog.contextvars.bound_contextvars(req_id=request_id):
                 generation = Generation(
-                    self._client, self._tokenizer, await self._generation_request(request, request_id)
+                    self._client,
+                    self._tokenizer,
+                    await self._generation_request(request, request_id),
                 )
                 async with aclosing(generation.events()) as events:
                     async for event in events:
@@ -96,7 +100,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         if len(request_id) > MAX_REQUEST_ID_CHARS:
             raise InvalidArgument(
                 Reason.INVALID_FIELD,
-                f"request_id has {len(request_id)} characters; at most {MAX_REQUEST_ID_CHARS} are allowed",
+                f"request_id has {len(request_id)} characters; at most {MAX_REQUEST_ID_CHARS} "
+                "are allowed",
                 field="request_id",
             )
         if request_id in self._live_ids:
@@ -147,16 +152,24 @@ def _sampling(params: sampling_pb2.SamplingParams) -> Sampling:
 def _encoded(event: Event) -> dict[str, Any]:
     """The member of a response's `event` that says it."""
     if isinstance(event, Started):
-        return {"started": pb.Started(request_id=event.request_id, prompt_tokens=event.prompt_tokens)}
+        return {
+            "started": pb.Started(request_id=event.request_id, prompt_tokens=event.prompt_tokens)
+        }
     if isinstance(event, Delta):
         return {"delta": pb.Delta(text=event.text, token_ids=event.token_ids)}
     return {
         "finished": pb.Finished(
             reason=pb.FinishReason.Value(f"FINISH_REASON_{event.reason.value}"),
-            end_token_id=event.end_token_id,
-            stop_token_id=event.stop_token_id,
-            stop_string=event.stop_string,
-            usage=pb.Usage(prompt_tokens=event.prompt_tokens, completion_tokens=event.completion_tokens),
+            **_matched(event),
+            usage=pb.Usage(
+                prompt_tokens=event.prompt_tokens, completion_tokens=event.completion_tokens
+            ),
             detail=event.detail,
         )
     }
+
+
+def _matched(event: Finished) -> dict[str, Any]:
+    """The member of Finished's `matched`, if any."""
+    names = ("end_token_id", "stop_token_id", "stop_string")
+    return {name: value for name in names if (value := getattr(event, name)) is not None}

@@ -1,4 +1,4 @@
-"""Tokens of one request on their way from the session to its stream, merged until they are taken."""
+"""Tokens of one request on their way from session to stream, merged until they are taken."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class EndCause(Enum):
     """Names of cache.proto's FinishCause that are no failure, without their prefix."""
 
     STOP_TOKEN = "STOP_TOKEN"  # noqa: S105 # not a secret
-    MAX_TOKENS = "MAX_TOKENS"  # noqa: S105 # not a secret
+    MAX_TOKENS = "MAX_TOKENS"
     CACHE_FULL = "CACHE_FULL"
 
 
@@ -25,7 +25,9 @@ class Taken(NamedTuple):
 
 
 class TokenFeed:
-    """One writer, the session; one reader, the stream. A slow reader takes more at once, and nobody waits for it."""
+    """One writer, the session; one reader, the stream. A slow reader takes more at once, and nobody
+    waits for it.
+    """
 
     def __init__(self, key: int) -> None:
         self.key = key
@@ -65,7 +67,9 @@ class TokenFeed:
             raise self._failure
 
     async def take(self) -> Taken:
-        """What came since the last call, at least one token or the end. Errors: what the request failed with."""
+        """What came since the last call, at least one token or the end. Errors: what the request
+        failed with.
+        """
         while not (self._token_ids or self.over):
             self._changed.clear()
             await self._changed.wait()

@@ -1,1 +1,3 @@
-"""The runner: weights, KV buffer and page table of one device. It does what a plan says, or refuses it."""
+"""The runner: weights, KV buffer and page table of one device. It does what a plan says, or refuses
+it.
+"""

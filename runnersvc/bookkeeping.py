@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from servicekit.plan import BoolArray, Int32Array, Plan, Refusal, RunnerDescription
 
 
-class _Broken(Exception):
+class _BrokenError(Exception):
     """A rule that the plan breaks."""
 
     def __init__(self, reason: str, message: str, rows: Any = ()) -> None:
@@ -33,9 +33,11 @@ class _Change(NamedTuple):
 
 
 class Books:
-    """Which rows are open, how long they are, and how many (row, first position) point into each page.
+    """Which rows are open, how long they are, and how many (row, first position) point into each
+    page.
 
-    `page_of[row, n]` is the page of positions `n * page_size …`; the dummy page where nothing is mapped.
+    `page_of[row, n]` is the page of positions `n * page_size …`; the dummy page where nothing is
+    mapped.
     """
 
     def __init__(self, runner: RunnerDescription) -> None:
@@ -49,12 +51,14 @@ class Books:
         self._started: BoolArray = np.zeros(num_rows, dtype=np.bool_)  # its length is known
         self._sampled: BoolArray = np.zeros(num_rows, dtype=np.bool_)
         self._len: Int32Array = np.zeros(num_rows, dtype=np.int32)
-        self._page_of: Int32Array = np.full((num_rows, self._pages_a_row), self._dummy_page, dtype=np.int32)
+        self._page_of: Int32Array = np.full(
+            (num_rows, self._pages_a_row), self._dummy_page, dtype=np.int32
+        )
         self._pointers: Int32Array = np.zeros(runner.num_pages + 1, dtype=np.int32)
         self._changes: list[_Change] = []
 
     def accept(self, plan: Plan) -> Refusal | None:
-        """Take a plan into the books and return None; or say why not, with the books as they were."""
+        """Take a plan into the books and return None; or say why not, the books as they were."""
         last = self.last_plan_id
         try:
             self._check_shape(plan)
@@ -62,7 +66,7 @@ class Books:
             self._open_rows(plan)
             self._write(plan)
             self._step(plan)
-        except _Broken as broken:
+        except _BrokenError as broken:
             for change in reversed(self._changes):
                 change.column[change.at] = change.before
             return Refusal(plan.plan_id, broken.reason, broken.message, broken.rows, last)
@@ -81,9 +85,11 @@ class Books:
 
     def _check_shape(self, plan: Plan) -> None:
         if plan.plan_id != self.last_plan_id + 1:
-            raise _Broken("PLAN_GAP", f"plan {plan.plan_id} after plan {self.last_plan_id}")
+            raise _BrokenError("PLAN_GAP", f"plan {plan.plan_id} after plan {self.last_plan_id}")
         if not len(plan.write_rows) == len(plan.write_positions) == len(plan.write_locs):
-            raise _Broken("MALFORMED", "write_rows, write_positions and write_locs differ in length")
+            raise _BrokenError(
+                "MALFORMED", "write_rows, write_positions and write_locs differ in length"
+            )
         lengths = {
             len(column)
             for column in (
@@ -95,25 +101,35 @@ class Books:
             )
         }
         if len(lengths) != 1:
-            raise _Broken("MALFORMED", "the step_ arrays differ in length")
-        if np.any(plan.step_num_literals < 0) or plan.step_num_literals.sum() != len(plan.literal_ids):
-            raise _Broken("MALFORMED", f"step_num_literals do not add up to {len(plan.literal_ids)} literal_ids")
+            raise _BrokenError("MALFORMED", "the step_ arrays differ in length")
+        if np.any(plan.step_num_literals < 0) or plan.step_num_literals.sum() != len(
+            plan.literal_ids
+        ):
+            raise _BrokenError(
+                "MALFORMED",
+                f"step_num_literals do not add up to {len(plan.literal_ids)} literal_ids",
+            )
 
     def _known(self, rows: Int32Array, what: str) -> None:
         outside = (rows < 0) | (rows >= self._runner.num_rows)
         if np.any(outside):
-            raise _Broken("UNKNOWN_ROW", f"{what} of row {rows[outside][0]}, there are {self._runner.num_rows}")
+            raise _BrokenError(
+                "UNKNOWN_ROW",
+                f"{what} of row {rows[outside][0]}, there are {self._runner.num_rows}",
+            )
 
     def _known_open(self, rows: Int32Array, what: str) -> None:
         self._known(rows, what)
         shut = rows[~self._open[rows]]
         if len(shut):
-            raise _Broken("UNKNOWN_ROW", f"{what} of row {shut[0]}, which is not open", shut)
+            raise _BrokenError("UNKNOWN_ROW", f"{what} of row {shut[0]}, which is not open", shut)
 
     def _distinct(self, rows: Int32Array, what: str) -> None:
         distinct, counts = np.unique(rows, return_counts=True)
         if len(distinct) != len(rows):
-            raise _Broken("ROW_TWICE", f"row {distinct[counts > 1][0]} {what} twice", distinct[counts > 1])
+            raise _BrokenError(
+                "ROW_TWICE", f"row {distinct[counts > 1][0]} {what} twice", distinct[counts > 1]
+            )
 
     def _close(self, plan: Plan) -> None:
         if plan.reset_rows:
@@ -138,7 +154,7 @@ class Books:
         self._distinct(rows, "opened")
         already = rows[self._open[rows]]
         if len(already):
-            raise _Broken("ROW_TWICE", f"row {already[0]} is open and opened again", already)
+            raise _BrokenError("ROW_TWICE", f"row {already[0]} is open and opened again", already)
         self._set(self._open, rows, True)
         self._set(self._started, rows, False)
         self._set(self._sampled, rows, False)
@@ -151,12 +167,18 @@ class Books:
         page_size = self._page_size
         self._known_open(rows, "a table write")
         if np.any((positions < 0) | (positions >= self._pages_a_row * page_size)):
-            raise _Broken("POSITION", f"a table write past position {self._pages_a_row * page_size - 1}", rows)
+            raise _BrokenError(
+                "POSITION", f"a table write past position {self._pages_a_row * page_size - 1}", rows
+            )
         if np.any((locs < 0) | (locs >= self._runner.pool_tokens)):
-            raise _Broken("TABLE_WRITE", f"a loc outside 0 … {self._runner.pool_tokens - 1}", rows)
-        order = np.argsort(rows.astype(np.int64) * (self._pages_a_row * page_size) + positions, kind="stable")
+            raise _BrokenError(
+                "TABLE_WRITE", f"a loc outside 0 … {self._runner.pool_tokens - 1}", rows
+            )
+        order = np.argsort(
+            rows.astype(np.int64) * (self._pages_a_row * page_size) + positions, kind="stable"
+        )
         if len(order) % page_size:
-            raise _Broken("TABLE_WRITE", "the table write does not cover whole pages", rows)
+            raise _BrokenError("TABLE_WRITE", "the table write does not cover whole pages", rows)
         rows = rows[order].reshape(-1, page_size)
         positions = positions[order].reshape(-1, page_size)
         locs = locs[order].reshape(-1, page_size)
@@ -169,10 +191,14 @@ class Books:
             & (locs[:, 0] % page_size == 0)
         )
         if not whole.all():
-            raise _Broken("TABLE_WRITE", "entries that are not one whole page, in order, once each", rows[~whole, 0])
+            raise _BrokenError(
+                "TABLE_WRITE",
+                "entries that are not one whole page, in order, once each",
+                rows[~whole, 0],
+            )
         at = (rows[:, 0], positions[:, 0] // page_size)
         if len(np.unique(at[0].astype(np.int64) * self._pages_a_row + at[1])) != len(at[0]):
-            raise _Broken("TABLE_WRITE", "a (row, position) twice", at[0])
+            raise _BrokenError("TABLE_WRITE", "a (row, position) twice", at[0])
         before = self._page_of[at]
         self._add_pointers(before[before != self._dummy_page], -1)
         page_ids = locs[:, 0] // page_size
@@ -183,24 +209,50 @@ class Books:
         rows = plan.step_rows
         if not len(rows):
             return
-        cached, extend, literals = plan.step_cached_lens, plan.step_extend_lens, plan.step_num_literals
+        cached, extend, literals = (
+            plan.step_cached_lens,
+            plan.step_extend_lens,
+            plan.step_num_literals,
+        )
         self._known_open(rows, "a step")
         self._distinct(rows, "steps")
         from_device = literals == 0
-        if np.any(wrong := (extend < 1) | (literals != np.where(from_device, 0, extend)) | (from_device & (extend != 1))):
-            raise _Broken("EXTEND_LEN", f"extend_len {extend[wrong][0]} with {literals[wrong][0]} ids", rows[wrong])
-        if np.any(wrong := (cached < 0) | (cached.astype(np.int64) + extend > self._runner.max_seq_len)):
-            raise _Broken("POSITION", f"positions past max_seq_len {self._runner.max_seq_len}", rows[wrong])
+        if np.any(
+            wrong := (extend < 1)
+            | (literals != np.where(from_device, 0, extend))
+            | (from_device & (extend != 1))
+        ):
+            raise _BrokenError(
+                "EXTEND_LEN",
+                f"extend_len {extend[wrong][0]} with {literals[wrong][0]} ids",
+                rows[wrong],
+            )
+        if np.any(
+            wrong := (cached < 0) | (cached.astype(np.int64) + extend > self._runner.max_seq_len)
+        ):
+            raise _BrokenError(
+                "POSITION", f"positions past max_seq_len {self._runner.max_seq_len}", rows[wrong]
+            )
         if np.any(wrong := self._started[rows] & (cached != self._len[rows])):
-            raise _Broken(
-                "CACHED_LEN", f"cached_len {cached[wrong][0]} of a row with length {self._len[rows[wrong]][0]}", rows[wrong]
+            raise _BrokenError(
+                "CACHED_LEN",
+                f"cached_len {cached[wrong][0]} of a row with length {self._len[rows[wrong]][0]}",
+                rows[wrong],
             )
         if np.any(wrong := from_device & ~self._sampled[rows]):
-            raise _Broken("NEVER_SAMPLED", "the token last sampled, in a row that has not sampled", rows[wrong])
+            raise _BrokenError(
+                "NEVER_SAMPLED",
+                "the token last sampled, in a row that has not sampled",
+                rows[wrong],
+            )
         if np.any((plan.literal_ids < 0) | (plan.literal_ids >= self._runner.vocab_size)):
             wrong_ids = (plan.literal_ids < 0) | (plan.literal_ids >= self._runner.vocab_size)
             named = np.repeat(rows, literals)[wrong_ids]
-            raise _Broken("VOCAB", f"token id {plan.literal_ids[wrong_ids][0]} of {self._runner.vocab_size}", named)
+            raise _BrokenError(
+                "VOCAB",
+                f"token id {plan.literal_ids[wrong_ids][0]} of {self._runner.vocab_size}",
+                named,
+            )
         self._check_stores(rows, cached, extend)
         self._set(self._len, rows, cached + extend)
         self._set(self._started, rows, True)
@@ -211,16 +263,30 @@ class Books:
         first = cached // self._page_size
         counts = (cached + extend - 1) // self._page_size - first + 1
         row_of = np.repeat(rows, counts)
-        nth = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(np.cumsum(counts) - counts, counts)
+        nth = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(
+            np.cumsum(counts) - counts, counts
+        )
         stored = self._page_of[row_of, np.repeat(first, counts) + nth]
         wrong = (stored == self._dummy_page) | (self._pointers[stored] != 1)
         if np.any(wrong):
             page = int(stored[wrong][0])
             if page == self._dummy_page:
-                raise _Broken("STORE", f"row {row_of[wrong][0]} stores where no page is mapped", row_of[wrong])
+                raise _BrokenError(
+                    "STORE", f"row {row_of[wrong][0]} stores where no page is mapped", row_of[wrong]
+                )
             named = np.flatnonzero((self._page_of == page).any(axis=1))
-            raise _Broken("STORE", f"a store into page {page}, which {self._pointers[page]} rows point into", named)
+            raise _BrokenError(
+                "STORE",
+                f"a store into page {page}, which {self._pointers[page]} rows point into",
+                named,
+            )
         fresh = np.flatnonzero(~self._started[rows] & (cached > 0)).tolist()
-        for nth_row in fresh:  # only a row that opens on cached pages: its whole prefix must be there
+        for (
+            nth_row
+        ) in fresh:  # only a row that opens on cached pages: its whole prefix must be there
             if np.any(self._page_of[rows[nth_row], : first[nth_row]] == self._dummy_page):
-                raise _Broken("POSITION", f"row {rows[nth_row]} has unmapped positions before {cached[nth_row]}", [rows[nth_row]])
+                raise _BrokenError(
+                    "POSITION",
+                    f"row {rows[nth_row]} has unmapped positions before {cached[nth_row]}",
+                    [rows[nth_row]],
+                )

@@ -13,7 +13,9 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True)
 class RunnerConfig:
-    """Read once in `__main__`. Errors: SetupError for a value out of range, or two sizes of one pool."""
+    """Read once in `__main__`. Errors: SetupError for a value out of range, or two sizes of one
+    pool.
+    """
 
     listen: str = setting("address for the manager, unix:PATH or HOST:PORT")
     model: str = setting("model directory")
@@ -24,7 +26,9 @@ class RunnerConfig:
     kv_tokens: int | None = setting("the page pool, in tokens", None)
     kv_bytes: int | None = setting("the page pool, in bytes; 1 GiB when nothing is given", None)
     max_running_reqs: int = setting("rows", 64)
-    max_seq_len: int | None = setting("tokens of prompt and answer; the model's own limit when not given", None)
+    max_seq_len: int | None = setting(
+        "tokens of prompt and answer; the model's own limit when not given", None
+    )
     num_threads: int | None = setting("threads of one operation; all cores when not given", None)
     grace_s: float = setting("seconds that the live stream gets to end after SIGTERM", 5.0)
     log_level: str = setting("debug, info, warning or error", "info")
@@ -34,7 +38,15 @@ class RunnerConfig:
             raise SetupError(f"--device is {self.device}; only cpu is supported")
         if self.dtype not in DTYPES:
             raise SetupError(f"--dtype is {self.dtype}; it must be one of {', '.join(DTYPES)}")
-        for name in ("page_size", "num_pages", "kv_tokens", "kv_bytes", "max_running_reqs", "max_seq_len", "num_threads"):
+        for name in (
+            "page_size",
+            "num_pages",
+            "kv_tokens",
+            "kv_bytes",
+            "max_running_reqs",
+            "max_seq_len",
+            "num_threads",
+        ):
             value = getattr(self, name)
             if value is not None:
                 require_at_least(name, value, 1)

@@ -1,4 +1,6 @@
-"""One thread owns the device. It takes work in order and publishes each answer; it never waits for a reader."""
+"""One thread owns the device. It takes work in order and publishes each answer; it never waits for
+a reader.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from servicekit.plan import Int32Array, Plan, Refusal, Result
 
 T = TypeVar("T")
+V = TypeVar("V")
 Answer: TypeAlias = Result | Refusal
 
 
@@ -19,7 +22,9 @@ class ExecutesPlans(Protocol):
     """What the executor drives: a model with its memory."""
 
     def execute(self, plan: Plan) -> Int32Array:
-        """Apply an accepted plan. Returns the sampled ids, int32, one for each sampling row in plan order."""
+        """Apply an accepted plan. Returns the sampled ids, int32, one for each sampling row in plan
+        order.
+        """
 
 
 class Executor:
@@ -39,7 +44,9 @@ class Executor:
         self._model = model
         self._publish = publish
         self._on_failure = on_failure
-        self._work: queue.SimpleQueue[Plan | Refusal | Callable[[], None] | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Plan | Refusal | Callable[[], None] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread = threading.Thread(target=self._run, name="executor", daemon=True)
         self._thread.start()
 
@@ -52,8 +59,14 @@ class Executor:
         returned: asyncio.Future[T] = loop.create_future()
 
         def run() -> None:
-            value = function()
-            loop.call_soon_threadsafe(lambda: returned.cancelled() or returned.set_result(value))
+            try:
+                value = function()
+            except Exception as error:  # noqa: BLE001 # raised where it was asked for
+                loop.call_soon_threadsafe(
+                    _unless_cancelled, returned, returned.set_exception, error
+                )
+            else:
+                loop.call_soon_threadsafe(_unless_cancelled, returned, returned.set_result, value)
 
         self._work.put(run)
         return await returned
@@ -91,3 +104,8 @@ class Executor:
                 free_since = ended
             else:
                 work()
+
+
+def _unless_cancelled(returned: asyncio.Future[T], settle: Callable[[V], None], value: V) -> None:
+    if not returned.cancelled():
+        settle(value)

@@ -1,14 +1,14 @@
-"""The model families we run, one declarative description each, and the reading of config.json."""
+"""the model families we run, one declarative description each, and the reading of config.json."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from servicekit.errors import SetupError
+from servicekit.model_dir import read_config
 
 Config: TypeAlias = Mapping[str, Any]
 
@@ -41,6 +41,13 @@ class Llama3Scaling:
     high_freq_factor: float
     original_max_seq_len: int
 
+    def __post_init__(self) -> None:
+        if self.low_freq_factor >= self.high_freq_factor:
+            raise SetupError(
+                f"config.json has low_freq_factor {self.low_freq_factor}, which must be less than "
+                f"high_freq_factor {self.high_freq_factor}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class LinearScaling:
@@ -59,7 +66,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """The shape of one model, as its config.json states it."""
+    """the shape of one model, as its config.json states it."""
 
     family: Family
     num_layers: int
@@ -78,28 +85,17 @@ class ModelSpec:
         if self.num_heads % self.num_kv_heads:
             raise SetupError(
                 f"config.json has num_attention_heads {self.num_heads}, which is no multiple of "
-                f"num_key_value_heads {self.num_kv_heads}."
+                f"num_key_value_heads {self.num_kv_heads}"
             )
         if self.head_dim % 2:
             raise SetupError(
-                f"config.json has head_dim {self.head_dim}; rotary embedding needs an even one."
+                f"config.json has head_dim {self.head_dim}; rotary embedding needs an even one"
             )
 
 
 def load_spec(model_dir: Path) -> ModelSpec:
     """The spec of the model in `model_dir`; SetupError if its config.json is missing or refused."""
-    path = model_dir / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SetupError(
-            f"There is no {path}: the model directory must hold a config.json."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise SetupError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(config, dict):
-        raise SetupError(f"{path} must hold a JSON object.")
-    return parse_spec(config)
+    return parse_spec(read_config(model_dir))
 
 
 def parse_spec(config: Config) -> ModelSpec:
@@ -108,20 +104,18 @@ def parse_spec(config: Config) -> ModelSpec:
     for name in family.must_be_false:
         if config.get(name):
             raise SetupError(
-                f"config.json has {name} true, which {family.architecture} is not run with here."
+                f"config.json has {name} true, which {family.architecture} is not run with here"
             )
     if config.get("quantization_config"):
         raise SetupError(
-            "config.json has a quantization_config: quantized weights are not supported."
+            "config.json has a quantization_config: quantized weights are not supported"
         )
     if config.get("hidden_act", "silu") != "silu":
         raise SetupError(
-            f"config.json has hidden_act {config['hidden_act']!r}; only 'silu' is supported."
+            f"config.json has hidden_act {config['hidden_act']!r}; only 'silu' is supported"
         )
-    num_heads, hidden_dim = (
-        _positive(config, "num_attention_heads"),
-        _positive(config, "hidden_size"),
-    )
+    num_heads = _positive(config, "num_attention_heads")
+    hidden_dim = _positive(config, "hidden_size")
     return ModelSpec(
         family=family,
         num_layers=_positive(config, "num_hidden_layers"),
@@ -148,24 +142,24 @@ def _find_family(config: Config) -> Family:
             return family
     named = architectures[0] if architectures else f"model_type {config.get('model_type')!r}"
     supported = ", ".join(family.architecture for family in FAMILIES)
-    raise SetupError(f"The architecture {named} is not supported; supported are: {supported}.")
+    raise SetupError(f"the architecture {named} is not supported; supported are: {supported}")
 
 
 def _parse_rope(config: Config, family: Family) -> Rope:
     """From `rope_parameters`, once called `rope_scaling`, and a `rope_theta` in or beside it."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(rope, dict):
-        raise SetupError("config.json's rope_parameters must be a JSON object.")
+    if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
+        raise SetupError("config.json's rope_parameters are not one plain JSON object")
     thetas = {
         _number(where, "rope_theta")
         for where in (config, rope)
         if where.get("rope_theta") is not None
     }
     if len(thetas) > 1:
-        raise SetupError(f"config.json gives two values of rope_theta: {sorted(thetas)}.")
+        raise SetupError(f"config.json gives two values of rope_theta: {sorted(thetas)}")
     for where in (config, rope):
         if where.get("partial_rotary_factor") not in (None, 1, 1.0):
-            raise SetupError("config.json has a partial_rotary_factor, which is not supported.")
+            raise SetupError("config.json has a partial_rotary_factor, which is not supported")
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     scaling: Llama3Scaling | LinearScaling | None
     match rope_type:
@@ -182,16 +176,15 @@ def _parse_rope(config: Config, family: Family) -> Rope:
             )
         case _:
             raise SetupError(
-                f"config.json has rope_type {rope_type!r}; supported are: default, linear, llama3."
+                f"config.json has rope_type {rope_type!r}; supported are: default, linear, llama3"
             )
     return Rope(theta=thetas.pop() if thetas else family.default_rope_theta, scaling=scaling)
 
 
 def _original_max_seq_len(config: Config, rope: Config) -> int:
-    for where, name in (
-        (config, "original_max_position_embeddings"),
-        (rope, "original_max_position_embeddings"),
-    ):
+    """The context that the model was made for before it was stretched; a top-level value wins."""
+    name = "original_max_position_embeddings"
+    for where in (config, rope):
         if where.get(name) is not None:
             return _positive(where, name)
     return _positive(config, "max_position_embeddings")
@@ -202,9 +195,9 @@ def _positive(config: Config, name: str, *, default: int | None = None) -> int:
     if given is None:
         given = default
     if given is None:
-        raise SetupError(f"config.json lacks {name}.")
+        raise SetupError(f"config.json lacks {name}")
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise SetupError(f"config.json has {name} {given!r}; it must be a positive integer.")
+        raise SetupError(f"config.json has {name} {given!r}; it must be a positive integer")
     return given
 
 
@@ -213,7 +206,7 @@ def _number(config: Config, name: str, *, default: float | None = None) -> float
     if given is None:
         given = default
     if given is None:
-        raise SetupError(f"config.json lacks {name}.")
+        raise SetupError(f"config.json lacks {name}")
     if not isinstance(given, int | float) or isinstance(given, bool) or given <= 0:
-        raise SetupError(f"config.json has {name} {given!r}; it must be a positive number.")
+        raise SetupError(f"config.json has {name} {given!r}; it must be a positive number")
     return float(given)

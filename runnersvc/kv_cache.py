@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels.reference.page_table import scatter_page_table
-from runnersvc.plan import Int32Array
+from servicekit.plan import Int32Array
 
 
 class KVCache:

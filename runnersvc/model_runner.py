@@ -14,11 +14,11 @@ from kernels.reference.page_table import read_page_table
 from kernels.reference.sampling import sample
 from runnersvc.families import ModelSpec
 from runnersvc.kv_cache import KVCache
-from runnersvc.plan import Int32Array, Plan
 from runnersvc.row_state import RowState
 from runnersvc.transformer import Step, Transformer
 from runnersvc.weights import Checkpoint
 from servicekit.errors import SetupError
+from servicekit.plan import Int32Array, Plan
 
 
 class ModelRunner:
@@ -44,7 +44,7 @@ class ModelRunner:
         if max_seq_len > spec.max_position_embeddings:
             raise SetupError(
                 f"max_seq_len is {max_seq_len}; the model was made for "
-                f"{spec.max_position_embeddings} positions, lower it to that."
+                f"{spec.max_position_embeddings} positions, lower it to that"
             )
         if num_threads is not None:
             torch.set_num_threads(num_threads)

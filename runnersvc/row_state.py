@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runnersvc.plan import RowOpen
+from servicekit.plan import RowOpen
 
 
 class SamplingRows(NamedTuple):

@@ -1,4 +1,6 @@
-"""The runner without its wires: attach, accept or refuse, execute, keep results until they are acknowledged."""
+"""The runner without its wires: attach, accept or refuse, execute, keep results until they are
+acknowledged.
+"""
 
 from __future__ import annotations
 
@@ -36,26 +38,34 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._executor = Executor(model, self._publish, self._fail)
 
-    async def attach(self, attach: Attach, send: Callable[[Answer], None]) -> tuple[Attached, list[Result]]:
+    async def attach(
+        self, attach: Attach, send: Callable[[Answer], None]
+    ) -> tuple[Attached, list[Result]]:
         """Make `send` the live stream, once every plan accepted before is executed.
 
-        Returns the answer and the results that the manager does not hold. Errors: FailedPrecondition for
+        Returns the answer and the results that the manager does not hold. Errors:
+        FailedPrecondition for
         another protocol version or model; AlreadyExists while a stream is live.
         """
         if attach.protocol_version != PROTOCOL_VERSION:
             raise FailedPrecondition(
                 Reason.PROTOCOL_VERSION,
-                f"attach.protocol_version is {attach.protocol_version}; this runner speaks {PROTOCOL_VERSION}",
+                f"attach.protocol_version is {attach.protocol_version}; this runner speaks "
+                f"{PROTOCOL_VERSION}",
                 field="attach.protocol_version",
             )
         if attach.model_fingerprint not in ("", self.description.model_fingerprint):
             raise FailedPrecondition(
                 Reason.FINGERPRINT_MISMATCH,
-                f"attach.model_fingerprint is {attach.model_fingerprint}; this runner serves {self.description.model_fingerprint}",
+                f"attach.model_fingerprint is {attach.model_fingerprint}; this runner serves "
+                f"{self.description.model_fingerprint}",
                 field="attach.model_fingerprint",
             )
         if self._send is not None or self._attaching:
-            raise AlreadyExists(Reason.STREAM_ALREADY_LIVE, "another Execute stream is live: attach again when it has ended")
+            raise AlreadyExists(
+                Reason.STREAM_ALREADY_LIVE,
+                "another Execute stream is live: attach again when it has ended",
+            )
         self._attaching = True
         try:
             await self.drained()
@@ -65,7 +75,9 @@ class Runner:
         self._dropping = False
         if attach.boot_id == self.boot_id and attach.last_result_plan_id is not None:
             self._forget(attach.last_result_plan_id)
-        attached = Attached(self.description, self.boot_id, self.last_executed, self._last_manager_id)
+        attached = Attached(
+            self.description, self.boot_id, self.last_executed, self._last_manager_id
+        )
         return attached, list(self._kept.values())
 
     def detach(self) -> None:
@@ -74,11 +86,15 @@ class Runner:
 
     def take(self, plan: Plan) -> None:
         """A plan came on the live stream: accept it, or refuse it in its turn."""
-        if self._dropping and not (plan.reset_rows and plan.plan_id == self._books.last_plan_id + 1):
+        if self._dropping and not (
+            plan.reset_rows and plan.plan_id == self._books.last_plan_id + 1
+        ):
             return
         refusal = self._books.accept(plan)
         if refusal is not None:
-            log.warning("plan refused", plan_id=plan.plan_id, reason=refusal.reason, message=refusal.message)
+            log.warning(
+                "plan refused", plan_id=plan.plan_id, reason=refusal.reason, message=refusal.message
+            )
             self._dropping = True
             self._executor.put(refusal)
             return

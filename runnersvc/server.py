@@ -26,7 +26,9 @@ log = structlog.get_logger()
 
 
 async def serve(config: RunnerConfig) -> None:
-    """Run until SIGTERM. Errors: SetupError when the address is taken, or the model cannot be served."""
+    """Run until SIGTERM. Errors: SetupError when the address is taken, or the model cannot be
+    served.
+    """
     service = RunnerService()
     host = ServiceHost(config.listen, [SERVICE_NAME])
     runner_pb2_grpc.add_RunnerServiceServicer_to_server(service, host.grpc_server)
@@ -56,7 +58,9 @@ def _load(config: RunnerConfig) -> tuple[ModelRunner, RunnerDescription]:
     model_dir = Path(config.model)
     spec = load_spec(model_dir)
     dtype: torch.dtype = getattr(torch, config.dtype)
-    max_seq_len = min(config.max_seq_len or spec.max_position_embeddings, spec.max_position_embeddings)
+    max_seq_len = min(
+        config.max_seq_len or spec.max_position_embeddings, spec.max_position_embeddings
+    )
     num_pages = _num_pages(config, spec, dtype)
     model = ModelRunner(
         model_dir,
@@ -110,5 +114,7 @@ def _num_pages(config: RunnerConfig, spec: ModelSpec, dtype: torch.dtype) -> int
         page_bytes = config.page_size * _token_bytes(spec, dtype)
         num_pages = (config.kv_bytes or DEFAULT_KV_BYTES) // page_bytes
     if num_pages < 1:
-        raise SetupError(f"the page pool does not hold one page of {config.page_size} tokens: give it more")
+        raise SetupError(
+            f"the page pool does not hold one page of {config.page_size} tokens: give it more"
+        )
     return num_pages

@@ -1,4 +1,6 @@
-"""RunnerService: decodes, calls the runner, encodes. A reader feeds it, its answers are written as they come."""
+"""RunnerService: decodes, calls the runner, encodes. A reader feeds it, its answers are written as
+they come.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from runnersvc.executor import Answer
 from runnersvc.runner import Runner
 from servicekit.errors import InvalidArgument, NotFound, Reason, Unavailable
 from servicekit.plan import Result
-from servicekit.plan_codec import decode_attach, decode_plan, encode_attached, encode_refusal, encode_result
+from servicekit.plan_codec import (
+    decode_attach,
+    decode_plan,
+    encode_attached,
+    encode_refusal,
+    encode_result,
+)
 
 
 class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
@@ -42,7 +50,9 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
         first = await anext(requests, None)
         runner = self._ready_runner()
         if first is None or first.WhichOneof("request") != "attach":
-            raise InvalidArgument(Reason.PROTOCOL_VIOLATION, "the first message must be attach", field="attach")
+            raise InvalidArgument(
+                Reason.PROTOCOL_VIOLATION, "the first message must be attach", field="attach"
+            )
         answers: asyncio.Queue[Answer | None] = asyncio.Queue()  # None: no more will come
         attached, results = await runner.attach(decode_attach(first.attach), answers.put_nowait)
         try:
@@ -70,12 +80,16 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
         num_rows, width = page_table.shape
         if not 0 <= request.table_idx < num_rows:
             raise NotFound(
-                Reason.ROW_NOT_FOUND, f"table_idx is {request.table_idx}; rows go from 0 to {num_rows - 1}", field="table_idx"
+                Reason.ROW_NOT_FOUND,
+                f"table_idx is {request.table_idx}; rows go from 0 to {num_rows - 1}",
+                field="table_idx",
             )
         end = request.start + request.num_positions if request.HasField("num_positions") else width
         if not 0 <= request.start <= end <= width:
             raise InvalidArgument(
-                Reason.INVALID_FIELD, f"positions {request.start} to {end} are not within 0 to {width}", field="start"
+                Reason.INVALID_FIELD,
+                f"positions {request.start} to {end} are not within 0 to {width}",
+                field="start",
             )
 
         def read() -> list[int]:
@@ -89,7 +103,10 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
         if self._draining:
             raise Unavailable(Reason.DRAINING, "the runner is draining: attach to another one")
         if self._runner is None:
-            raise Unavailable(Reason.CHAIN_NOT_ATTACHED, "the runner is still loading the model: try again when health is SERVING")
+            raise Unavailable(
+                Reason.CHAIN_NOT_ATTACHED,
+                "the runner is still loading the model: try again when health is SERVING",
+            )
         return self._runner
 
     async def _read(
@@ -101,7 +118,9 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
         try:
             async for request in requests:
                 if request.WhichOneof("request") != "plan":
-                    raise InvalidArgument(Reason.PROTOCOL_VIOLATION, "after attach only plans may come", field="plan")
+                    raise InvalidArgument(
+                        Reason.PROTOCOL_VIOLATION, "after attach only plans may come", field="plan"
+                    )
                 runner.take(decode_plan(request.plan))
             await runner.drained()
         except asyncio.CancelledError:

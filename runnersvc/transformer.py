@@ -68,11 +68,8 @@ class Transformer:
 class _Layer:
     def __init__(self, spec: ModelSpec, weights: LayerWeights) -> None:
         self._eps = spec.rms_eps
-        self._num_heads, self._num_kv_heads, self._head_dim = (
-            spec.num_heads,
-            spec.num_kv_heads,
-            spec.head_dim,
-        )
+        self._num_heads, self._num_kv_heads = spec.num_heads, spec.num_kv_heads
+        self._head_dim = spec.head_dim
         self._scale = 1 / math.sqrt(spec.head_dim)
         self._attention_norm, self._mlp_norm = weights.attention_norm, weights.mlp_norm
         self._qkv, self._o = Linear(weights.qkv), Linear(weights.o)

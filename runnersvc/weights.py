@@ -5,7 +5,6 @@ Format: https://huggingface.co/docs/safetensors, one file, or several and an ind
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,12 +18,9 @@ from torch import Tensor
 
 from runnersvc.families import ModelSpec
 from servicekit.errors import SetupError
+from servicekit.model_dir import weight_files
 
-ONE_FILE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-IGNORED = re.compile(
-    r"rotary_emb\.inv_freq$"
-)  # derived from the config; older checkpoints store it too
+IGNORED = re.compile(r"rotary_emb\.inv_freq$")  # older checkpoints store it; config.json has it
 HEAD = "lm_head.weight"
 
 
@@ -33,9 +29,7 @@ class LayerWeights:
     """One layer. Matrices are [out, in]."""
 
     attention_norm: Tensor  # [hidden]
-    qkv: (
-        Tensor  # [(num_heads + 2 * num_kv_heads) * head_dim, hidden]: all q, then all k, then all v
-    )
+    qkv: Tensor  # [(num_heads + 2 * num_kv_heads) * head_dim, hidden]: all q, all k, all v
     o: Tensor  # [hidden, num_heads * head_dim]
     mlp_norm: Tensor  # [hidden]
     gate_up: Tensor  # [2 * intermediate, hidden]: all gates first
@@ -44,7 +38,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """The model outside its layers; with tied embeddings `head` is `embedding`."""
+    """the model outside its layers; with tied embeddings `head` is `embedding`."""
 
     embedding: Tensor  # [vocab, hidden]
     final_norm: Tensor  # [hidden]
@@ -52,7 +46,7 @@ class ModelWeights:
 
 
 class Checkpoint:
-    """The safetensors of a model directory, checked against its spec before anything is read.
+    """the safetensors of a model directory, checked against its spec before anything is read.
 
     SetupError names the file or tensor that is missing, broken, unexpected, or of the wrong shape.
     The files stay open, and mapped, until the context ends.
@@ -64,8 +58,8 @@ class Checkpoint:
         self._spec, self._dtype, self._device = spec, dtype, device
         self._file_of: dict[str, Any] = {}  # tensor name -> the open file that holds it
         with ExitStack() as opening:
-            for path, listed in _files(model_dir).items():
-                self._open(opening, path, listed)
+            for path in weight_files(model_dir):
+                self._open(opening, path)
             self._check_names_and_shapes(model_dir)
             self._exit = opening.pop_all()
 
@@ -97,39 +91,32 @@ class Checkpoint:
                 down=self._load(mlp + "down_proj.weight"),
             )
 
-    def _open(self, opening: ExitStack, path: Path, listed: set[str]) -> None:
+    def _open(self, opening: ExitStack, path: Path) -> None:
         try:
             file = opening.enter_context(safe_open(path, framework="pt"))
-        except FileNotFoundError:
-            raise SetupError(f"{path} is missing; download the model again.") from None
-        except (SafetensorError, OSError) as error:
-            raise SetupError(f"{path} is not a whole safetensors file: {error}.") from error
-        present = list(file.keys())
-        for name in sorted(listed.difference(present)):
-            raise SetupError(f"{path} lacks the tensor {name} that {INDEX} says it holds.")
-        for name in present:
+        except SafetensorError as error:
+            raise SetupError(f"{path} is not a whole safetensors file: {error}") from error
+        for name in file.keys():  # noqa: SIM118 - the file is no mapping
             if name in self._file_of:
-                raise SetupError(
-                    f"{path} holds the tensor {name} again; it must be in one file only."
-                )
+                raise SetupError(f"{path} holds {name} again: a tensor must be in one file only")
             self._file_of[name] = file
 
     def _check_names_and_shapes(self, model_dir: Path) -> None:
         expected = expected_shapes(self._spec)
         for name, shape in expected.items():
             if name not in self._file_of:
-                raise SetupError(f"The weights in {model_dir} lack the tensor {name}.")
+                raise SetupError(f"the weights in {model_dir} lack the tensor {name}")
             stored = tuple(self._file_of[name].get_slice(name).get_shape())
             if stored != shape:
                 raise SetupError(
-                    f"The tensor {name} in {model_dir} has the shape {stored}; "
-                    f"config.json asks for {shape}."
+                    f"the tensor {name} in {model_dir} has the shape {stored}; "
+                    f"config.json asks for {shape}"
                 )
         for name in self._file_of:
             ignored = IGNORED.search(name) or (name == HEAD and self._spec.tie_word_embeddings)
             if name not in expected and not ignored:
                 raise SetupError(
-                    f"The weights in {model_dir} hold the tensor {name}, which has no place."
+                    f"the weights in {model_dir} hold the tensor {name}, which has no place"
                 )
 
     def _load(self, *names: str) -> Tensor:
@@ -138,7 +125,7 @@ class Checkpoint:
         for name, part in zip(names, parts, strict=True):
             if not part.is_floating_point():
                 raise SetupError(
-                    f"The tensor {name} is stored as {part.dtype}; only floats are supported."
+                    f"the tensor {name} is stored as {part.dtype}; only floats are supported"
                 )
         if len(parts) == 1:
             return parts[0].to(self._device, self._dtype, copy=True)
@@ -170,20 +157,3 @@ def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         for name, shape in of_a_layer.items():
             shapes[f"model.layers.{layer_idx}.{name}.weight"] = shape
     return shapes
-
-
-def _files(model_dir: Path) -> dict[Path, set[str]]:
-    """The files that hold the weights, each with the tensors that the index (if any) puts in it."""
-    if (model_dir / ONE_FILE).exists():
-        return {model_dir / ONE_FILE: set()}
-    index = model_dir / INDEX
-    if not index.exists():
-        raise SetupError(f"There is neither {ONE_FILE} nor {INDEX} in {model_dir}.")
-    try:
-        weight_map: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        files: dict[Path, set[str]] = {}
-        for name, file_name in weight_map.items():
-            files.setdefault(model_dir / file_name, set()).add(name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SetupError(f"{index} is not an index of safetensors files: {error!r}.") from error
-    return files

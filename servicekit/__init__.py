@@ -1,1 +1,3 @@
-"""What the three services have in common at their rim: configuration, logs, errors, sockets, health, drain."""
+"""What the three services have in common at their rim: configuration, logs, errors, sockets,
+health, drain.
+"""

@@ -56,6 +56,6 @@ def _parser_of(hint: Any) -> Any:
 
 def _unknown_setting(name: str, parser: argparse.ArgumentParser) -> str:
     known = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 # no public list
-    close = difflib.get_close_matches(name.split("=")[0], known, n=1)
+    close = difflib.get_close_matches(name.partition("=")[0], known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"{parser.prog} --help lists the settings"
     return f"unknown setting {name}: {hint}"

@@ -1,14 +1,15 @@
-"""Every failure a caller can meet, in one table for all services. No gRPC in here: `status.py` translates.
+"""Every failure a caller can meet, in one table for all services. No gRPC in here: `status.py`
+translates.
 
-    PagewireError
-    ├── InvalidArgument      the request can never work as sent
-    ├── NotFound             a named thing does not exist
-    ├── AlreadyExists        a live thing has that name
-    ├── FailedPrecondition   the system is set up so that this cannot work
-    ├── ResourceExhausted    a bound is reached
-    ├── Unavailable          try again later
-    └── Internal             our own fault
-    SetupError               a process cannot start: printed as one sentence, exit code 2
+PagewireError
+├── InvalidArgument      the request can never work as sent
+├── NotFound             a named thing does not exist
+├── AlreadyExists        a live thing has that name
+├── FailedPrecondition   the system is set up so that this cannot work
+├── ResourceExhausted    a bound is reached
+├── Unavailable          try again later
+└── Internal             our own fault
+SetupError               a process cannot start: printed as one sentence, exit code 2
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """`google.rpc.ErrorInfo.reason` of a failure, with domain "pagewire". Clients branch on it, never on the text."""
+    """`google.rpc.ErrorInfo.reason` of a failure, with domain "pagewire". Clients branch on it,
+    never on the text.
+    """
 
     EMPTY_PROMPT = "EMPTY_PROMPT"
     PROMPT_TOO_LONG = "PROMPT_TOO_LONG"
     CONTEXT_TOO_LONG = "CONTEXT_TOO_LONG"
     PROMPT_EXCEEDS_POOL = "PROMPT_EXCEEDS_POOL"
     INVALID_FIELD = "INVALID_FIELD"
-    TOKEN_OUT_OF_VOCAB = "TOKEN_OUT_OF_VOCAB"
+    TOKEN_OUT_OF_VOCAB = "TOKEN_OUT_OF_VOCAB"  # noqa: S105 # not a secret
     CHAT_TEMPLATE = "CHAT_TEMPLATE"
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
@@ -86,7 +89,9 @@ class SetupError(Exception):
 
 
 def error_named(code_name: str, reason: Reason, message: str, **metadata: str) -> PagewireError:
-    """The exception of the tree that carries `code_name`, for a failure that crossed a process border."""
+    """The exception of the tree that carries `code_name`, for a failure that crossed a process
+    border.
+    """
     for kind in PagewireError.__subclasses__():
         if kind.code_name == code_name:
             return kind(reason, message, **metadata)

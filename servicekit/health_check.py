@@ -1,4 +1,6 @@
-"""`python -m servicekit.health_check ADDRESS`: exit 0 when the service there is SERVING, for containers and supervisors."""
+"""`python -m servicekit.health_check ADDRESS`: exit 0 when the service there is SERVING, for
+containers and supervisors.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 
 def is_serving(address: str, timeout_s: float = 2.0) -> bool:
-    """Whether the server at `address` ("unix:PATH" or "HOST:PORT") answers SERVING within `timeout_s` seconds."""
+    """Whether the server at `address` ("unix:PATH" or "HOST:PORT") answers SERVING within
+    `timeout_s` seconds.
+    """
     with grpc.insecure_channel(address) as channel:
         try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+            answer = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=timeout_s
+            )
         except grpc.RpcError:
             return False
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

@@ -20,7 +20,9 @@ from servicekit.status import StatusInterceptor
 
 log = structlog.get_logger()
 
-GIL_SWITCH_INTERVAL_S = 5e-5  # the default of 5 ms turns a 0.3 ms round trip into 5 ms beside one busy thread
+GIL_SWITCH_INTERVAL_S = (
+    5e-5  # the default of 5 ms turns a 0.3 ms round trip into 5 ms beside one busy thread
+)
 
 
 class ServiceHost:
@@ -62,17 +64,22 @@ class ServiceHost:
         return self._draining
 
     async def start(self) -> None:
-        """Take the address and answer on it, health NOT_SERVING. Errors: SetupError when it is taken."""
+        """Take the address and answer on it, health NOT_SERVING. Errors: SetupError when it is
+        taken.
+        """
         if self.listen.startswith("unix:"):
             path = Path(self.listen.removeprefix("unix:"))
             if len(os.fsencode(path)) > 107:
-                raise SetupError(f"socket path {path} is longer than the 107 bytes that Unix allows")
+                raise SetupError(
+                    f"socket path {path} is longer than the 107 bytes that Unix allows"
+                )
             self._lock = SocketLock(path)
         try:
             self.grpc_server.add_insecure_port(self.listen)
         except RuntimeError:
             raise SetupError(
-                f"address {self.listen} cannot be bound: another process holds it, or it is not of this machine"
+                f"address {self.listen} cannot be bound: another process holds it, or it is not "
+                "of this machine"
             ) from None
         await self._publish(serving=False)
         await self.grpc_server.start()
@@ -104,7 +111,11 @@ class ServiceHost:
         log.info("draining")
 
     async def stop(self, grace_s: float) -> None:
-        """Let calls in flight run for `grace_s` seconds, or until a second signal; then end them and give the address back."""
+        """Let calls in flight run for `grace_s` seconds, or until a second signal; then end them
+        and give the address back.
+
+        Safe to call again.
+        """
         stopping = asyncio.ensure_future(self.grpc_server.stop(grace_s))
         hastened = asyncio.ensure_future(self._stop_hastened.wait())
         await asyncio.wait((stopping, hastened), return_when=asyncio.FIRST_COMPLETED)
@@ -114,4 +125,4 @@ class ServiceHost:
         hastened.cancel()
         if self._lock is not None:
             self._lock.release()
-        log.info("stopped")
+            self._lock = None

@@ -1,4 +1,6 @@
-"""Logs: key-value lines on standard error, one for each request and each change of state, never one for each step."""
+"""Logs: key-value lines on standard error, one for each request and each change of state, never one
+for each step.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def configure_logs(service: str, level: str) -> None:
                 key_order=["timestamp", "level", "service", "event"], bool_as_flag=False
             ),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

@@ -1,4 +1,6 @@
-"""A plan and its answers as both ends hold them: numpy arrays, no protobuf. The rules are those of `runner.proto`."""
+"""A plan and its answers as both ends hold them: numpy arrays, no protobuf. The rules are those of
+`runner.proto`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class RowOpen:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step, applied in the order of the fields. Arrays named step_* are parallel, so are those named write_*."""
+    """One step, applied in the order of the fields. Arrays named step_* are parallel, so are those
+    named write_*.
+    """
 
     manager_id: str
     plan_id: int
@@ -43,7 +47,9 @@ class Plan:
     step_rows: Int32Array
     step_cached_lens: Int32Array
     step_extend_lens: Int32Array
-    step_num_literals: Int32Array  # extend_len: that many of literal_ids; 0: the token last sampled in the row
+    step_num_literals: (
+        Int32Array  # extend_len: that many of literal_ids; 0: the token last sampled in the row
+    )
     step_samples: BoolArray
     literal_ids: Int32Array
 

@@ -1,4 +1,4 @@
-"""The `__main__` of a service: settings, logs, one event loop, one sentence when it cannot start."""
+"""The `__main__` of a service: settings, logs, event loop; one sentence when it cannot start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ C = TypeVar("C", bound=ServiceConfig)
 def run_service(
     name: str, description: str, kind: type[C], serve: Callable[[C], Awaitable[None]]
 ) -> None:
-    """Run `serve` with the settings of the command line until it returns. Exits 2 on a SetupError."""
+    """Run `serve` with the command line's settings until it returns. Exits 2 on a SetupError."""
     try:
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)

@@ -21,7 +21,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE):
-            raise _invalid("temperature", self.temperature, f"a number from 0 to {MAX_TEMPERATURE:.0f}")
+            raise _invalid(
+                "temperature", self.temperature, f"a number from 0 to {MAX_TEMPERATURE:.0f}"
+            )
         if self.top_k < -1:
             raise _invalid("top_k", self.top_k, "at least 1, or 0 or -1 to switch it off")
         if not 0 < self.top_p <= 1:  # NaN too
@@ -30,5 +32,7 @@ class Sampling:
 
 def _invalid(name: str, value: float, rule: str) -> InvalidArgument:
     return InvalidArgument(
-        Reason.INVALID_FIELD, f"sampling.{name} is {value}; it must be {rule}", field=f"sampling.{name}"
+        Reason.INVALID_FIELD,
+        f"sampling.{name} is {value}; it must be {rule}",
+        field=f"sampling.{name}",
     )

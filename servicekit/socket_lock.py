@@ -17,7 +17,9 @@ class SocketLock:
     """The right to listen on `path`, held from construction to `release()`."""
 
     def __init__(self, path: Path) -> None:
-        """Take the lock, making the directory (mode 0700) where it is missing. Errors: SetupError while another process owns it."""
+        """Take the lock, making the directory (mode 0700) where it is missing. Errors: SetupError
+        while another process owns it.
+        """
         self.path = path
         self._lock_path = path.with_name(path.name + ".lock")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -21,9 +21,7 @@ async def abort(context: Any, error: PagewireError) -> NoReturn:
     """End the call with `error`'s code, text and ErrorInfo."""
     detail = any_pb2.Any()
     detail.Pack(
-        error_details_pb2.ErrorInfo(
-            reason=error.reason, domain=DOMAIN, metadata=error.metadata
-        )
+        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
     )
     status = status_pb2.Status(
         code=code_pb2.Code.Value(error.code_name), message=error.message, details=[detail]
@@ -33,7 +31,9 @@ async def abort(context: Any, error: PagewireError) -> NoReturn:
 
 
 def error_of(failure: grpc.aio.AioRpcError) -> PagewireError:
-    """The exception that the other side reported; a status without ErrorInfo (the peer is gone) is SESSION_LOST."""
+    """The exception that the other side reported; a status without ErrorInfo (the peer is gone) is
+    SESSION_LOST.
+    """
     text = failure.details() or failure.code().name
     status = rpc_status.from_call(failure)
     for detail in status.details if status is not None else ():
@@ -107,7 +107,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         if self._max_message_bytes is not None and len(raw) > self._max_message_bytes:
             raise ResourceExhausted(
                 Reason.MESSAGE_TOO_LARGE,
-                f"the message has {len(raw)} bytes, more than max_message_bytes {self._max_message_bytes}: send a shorter prompt",
+                f"the message has {len(raw)} bytes, more than max_message_bytes "
+                f"{self._max_message_bytes}: send a shorter prompt",
                 field="prompt",
             )
         return deserialize(raw)

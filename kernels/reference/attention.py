@@ -59,7 +59,8 @@ def prefill_attention(
     ):
         last = first + extend_len
         locs = page_table[table_idx, : cached_len + extend_len]
-        out[first:last] = _attend_causally(q[first:last], k_cache[locs], v_cache[locs], scale)
+        k, v = k_cache.index_select(0, locs), v_cache.index_select(0, locs)
+        out[first:last] = _attend_causally(q[first:last], k, v, scale)
         first = last
     return out
 
@@ -102,10 +103,10 @@ def _attend_causally(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     extend_len, num_heads, head_dim = q.shape
     seq_len, num_kv_heads, _ = k.shape
     group = num_heads // num_kv_heads
-    grouped = q.view(extend_len, num_kv_heads, group, head_dim).permute(
-        1, 2, 0, 3
-    )  # [Hk, G, extend_len, D]
-    k, v = (x.transpose(0, 1)[:, None].expand(-1, group, -1, -1) for x in (k, v))
+    grouped = q.view(extend_len, num_kv_heads, group, head_dim).permute(1, 2, 0, 3)
+    k, v = (  # [Hk, G, seq_len, D], a group sharing its memory
+        x.transpose(0, 1)[:, None].expand(-1, group, -1, -1) for x in (k, v)
+    )
     cached_len = seq_len - extend_len
     mask = None
     if cached_len:

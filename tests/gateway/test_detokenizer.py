@@ -1,9 +1,9 @@
-"""The sum of the pieces is the decode of the whole. The model is that decode, by the tokenizers library."""
+"""The sum of the pieces is the decode of the whole, which the tokenizers library gives."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from os.path import commonprefix  # noqa: RUF071 - characters are meant
+from itertools import takewhile
 from typing import cast
 
 import pytest
@@ -35,7 +35,8 @@ def output_text(
     """The model: the decode of all, less what it shares with the decode of the prompt."""
     whole = tokenizer.decode(prompt_ids + output_ids, skip_special_tokens=skip)
     prompt = tokenizer.decode(prompt_ids, skip_special_tokens=skip)
-    return whole[len(commonprefix([whole, prompt])) :]
+    common = list(takewhile(lambda pair: pair[0] == pair[1], zip(whole, prompt, strict=False)))
+    return whole[len(common) :]
 
 
 def pieces(
@@ -50,7 +51,7 @@ def pieces(
 def test_case_7_1_each_character_comes_whole_and_once(
     tiny: dict[str, Tokenizer], kind: str, text: str
 ) -> None:
-    """case 7.1: a character that spans tokens is neither cut nor dropped, and shows no U+FFFD."""
+    """A character that spans tokens is neither cut nor dropped, and shows no U+FFFD (case 7.1)."""
     tokenizer = tiny[kind]
     ids = tokenizer.encode(text)
     assert len(ids) > len(text)
@@ -64,7 +65,7 @@ def test_case_7_1_each_character_comes_whole_and_once(
 def test_case_7_1_a_cut_character_is_replaced_at_the_cut_end_only(
     tiny: dict[str, Tokenizer], kind: str, text: str
 ) -> None:
-    """case 7.1: cut by max_tokens at every place, in mid-character too."""
+    """Cut by max_tokens at every place, in mid-character too (case 7.1)."""
     tokenizer = tiny[kind]
     ids = tokenizer.encode(text)
     for num_tokens in range(len(ids) + 1):
@@ -76,14 +77,22 @@ def test_case_7_1_a_cut_character_is_replaced_at_the_cut_end_only(
 def test_case_7_1_text_is_given_out_as_soon_as_its_character_is_whole(
     tiny: dict[str, Tokenizer],
 ) -> None:
-    """case 7.1: of the four bytes of an emoji the first three give nothing, the last gives it all."""
+    """Three of an emoji's four bytes give nothing, the last gives it all (case 7.1)."""
     tokenizer = tiny["byte_level"]
     ids = tokenizer.encode("👍a")
     assert len(ids) == 5
     assert pieces(tokenizer, [], ids) == ["", "", "", "👍", "a", ""]
 
 
-LLAMA_TEXTS = ["Hello world  two spaces", "  Hello", "\nHello", " ", "   ", "Hello<s> world", "é好€"]
+LLAMA_TEXTS = [
+    "Hello world  two spaces",
+    "  Hello",
+    "\nHello",
+    " ",
+    "   ",
+    "Hello<s> world",
+    "é好€",
+]
 
 
 @pytest.mark.parametrize("skip", [True, False])
@@ -92,7 +101,7 @@ LLAMA_TEXTS = ["Hello world  two spaces", "  Hello", "\nHello", " ", "   ", "Hel
 def test_case_7_7_spaces_survive_piecewise_decoding(
     tiny: dict[str, Tokenizer], prompt: str, text: str, *, skip: bool
 ) -> None:
-    """case 7.7: the SentencePiece decode drops the first space of a text; pieces are not texts."""
+    """The SentencePiece decode drops the first space of a text; pieces are not texts (case 7.7)."""
     tokenizer = tiny["byte_fallback"]
     prompt_ids = tokenizer.encode(prompt) if prompt else []
     ids = tokenizer.encode(text)
@@ -101,7 +110,7 @@ def test_case_7_7_spaces_survive_piecewise_decoding(
 
 
 def test_case_7_7_a_lone_space_token_is_a_space_after_a_prompt(tiny: dict[str, Tokenizer]) -> None:
-    """case 7.7: '▁' alone."""
+    """'▁' alone (case 7.7)."""
     tokenizer = tiny["byte_fallback"]
     space_id = tokenizer.backend.token_to_id("▁")
     assert "".join(pieces(tokenizer, tokenizer.encode("Hello"), [space_id])) == " "
@@ -110,7 +119,7 @@ def test_case_7_7_a_lone_space_token_is_a_space_after_a_prompt(tiny: dict[str, T
 
 
 def test_case_7_7_a_special_token_neither_adds_nor_eats_a_space(tiny: dict[str, Tokenizer]) -> None:
-    """case 7.7: a special token in the middle, skip_special_tokens on and off."""
+    """A special token in the middle, skip_special_tokens on and off (case 7.7)."""
     tokenizer = tiny["byte_fallback"]
     hello, world = (tokenizer.backend.token_to_id(token) for token in ("Hello", "▁world"))
     special = tokenizer.backend.token_to_id("<|end|>")
@@ -233,7 +242,7 @@ class CountingBackend:
 def test_the_cost_of_a_token_does_not_grow_with_the_output(
     tiny: dict[str, Tokenizer], kind: str, text: str
 ) -> None:
-    """Counted in ids handed to the library's decode: long byte runs, spaces and prompts included."""
+    """Counted in ids decoded: in long byte runs, spaces and prompts too."""
     tokenizer = tiny[kind]
     counting = CountingBackend(tokenizer.backend)
     ids = tokenizer.encode(text) * 200

@@ -45,19 +45,19 @@ def whole(stops: list[str], text: str) -> tuple[str, str | None]:
 def test_case_7_4_nothing_of_a_stop_string_is_released(
     stops: list[str], pieces: list[str], released: str, matched: str | None
 ) -> None:
-    """case 7.4: across pieces, inside one, two stops of which one starts the other."""
+    """Across pieces, inside one, two stops of which one starts the other (case 7.4)."""
     given_out, found = stream(stops, pieces)
     assert ("".join(given_out), found) == (released, matched)
     assert whole(stops, "".join(pieces)) == (released, matched)
 
 
 def test_case_7_4_text_that_only_began_a_stop_string_is_not_lost() -> None:
-    """case 7.4: stop 'abc', text 'ab', then the end: 'ab' is held, then flushed."""
+    """Stop 'abc', text 'ab', then the end: 'ab' is held, then flushed (case 7.4)."""
     assert stream(["abc"], ["ab"]) == (["", "ab"], None)
 
 
 def test_case_7_4_nothing_comes_after_the_match() -> None:
-    """case 7.4: neither from the same piece nor from later ones."""
+    """Neither from the same piece nor from later ones (case 7.4)."""
     assert stream(["b"], ["abc", "def"]) == (["a", "", ""], "b")
 
 
@@ -84,7 +84,7 @@ letters = st.text("abé", min_size=1, max_size=4)
 def test_case_7_4_the_stream_equals_the_whole_however_it_is_cut(
     stops: list[str], pieces: list[str]
 ) -> None:
-    """case 7.4: stream == non-stream, and what is held at any time may still become a stop."""
+    """Stream == non-stream, and what is held at any time may still become a stop (case 7.4)."""
     stop_strings = StopStrings(stops)
     expected = whole(stops, "".join(pieces))
     seen = released = ""

@@ -43,7 +43,7 @@ def test_an_id_comes_with_the_last_character_of_its_text(byte_level: Tokenizer) 
 
 
 def test_case_7_4_the_tokens_of_a_stop_string_are_never_delivered(byte_level: Tokenizer) -> None:
-    """case 7.4: stop 'own fox' with the pieces ' br', 'own', ' f', 'ox' and what follows."""
+    """Stop 'own fox' with the pieces ' br', 'own', ' f', 'ox' and what follows (case 7.4)."""
     ids = byte_level.encode("The quick brown fox jumps")
     stop_start = len(byte_level.encode("The quick br"))
     stream = TextStream(byte_level, [], ["own fox"])
@@ -64,7 +64,7 @@ def test_a_token_that_ends_in_the_stop_string_is_kept_but_not_delivered(
 
 
 def test_case_7_4_a_stop_string_in_the_last_token_of_a_character(byte_level: Tokenizer) -> None:
-    """case 7.4: stop inside a multi-byte character's last token."""
+    """Stop inside a multi-byte character's last token (case 7.4)."""
     ids = byte_level.encode("a👍b")
     stream = TextStream(byte_level, [], ["👍"])
     assert stream.push(ids) == Delta("a", (ids[0],))
@@ -83,7 +83,7 @@ def test_a_kept_character_keeps_all_of_its_tokens(tiny: dict[str, Tokenizer], ki
 
 
 def test_case_7_4_held_text_and_its_ids_are_flushed_at_the_end(byte_level: Tokenizer) -> None:
-    """case 7.4: stop 'abc', 'ab', then the end of the text or max_tokens."""
+    """Stop 'abc', 'ab', then the end of the text or max_tokens (case 7.4)."""
     ids = byte_level.encode("ab")
     stream = TextStream(byte_level, [], ["abc"])
     assert stream.push(ids) == Delta("", ())
@@ -105,7 +105,7 @@ def test_a_stop_string_in_bytes_is_found_at_the_end(tiny: dict[str, Tokenizer]) 
 
 @pytest.mark.parametrize("skip", [True, False])
 def test_case_9_8_an_end_token_counts_but_has_no_text(byte_level: Tokenizer, *, skip: bool) -> None:
-    """case 9.8: the end token's text is not shown, with special tokens shown too."""
+    """The end token's text is not shown, with special tokens shown too (case 9.8)."""
     ids = [*byte_level.encode("a"), *ids_of(byte_level, "</s>")]
     stream = TextStream(byte_level, [], skip_special_tokens=skip)
     assert stream.push(ids) == Delta("a", tuple(ids))
@@ -116,12 +116,10 @@ def test_case_9_8_an_end_token_counts_but_has_no_text(byte_level: Tokenizer, *, 
 def test_case_9_8_with_ignore_eos_an_end_token_decodes_like_any_other(
     byte_level: Tokenizer,
 ) -> None:
-    """case 9.8: ignore_eos true, special tokens skipped and shown."""
+    """Ignore_eos true, special tokens skipped and shown (case 9.8)."""
     ids = [*byte_level.encode("a"), *ids_of(byte_level, "</s>"), *byte_level.encode("b")]
     for skip, text in ((True, "ab"), (False, "a</s>b")):
-        stream = TextStream(
-            byte_level, [], skip_special_tokens=skip, end_token_ids=frozenset()
-        )
+        stream = TextStream(byte_level, [], skip_special_tokens=skip, end_token_ids=frozenset())
         assert stream.push(ids) == Delta(text, tuple(ids))
 
 
@@ -138,7 +136,7 @@ def test_an_end_token_between_held_tokens_waits_for_its_turn(byte_level: Tokeniz
 def test_case_7_1_bursts_do_not_change_the_text(
     byte_level: Tokenizer, text: str, burst_len: int
 ) -> None:
-    """case 7.1: delivered in bursts of 1, 2 and 5 tokens (random ones below)."""
+    """Delivered in bursts of 1, 2 and 5 tokens (random ones below) (case 7.1)."""
     ids = byte_level.encode(text)
     stream = TextStream(byte_level, byte_level.encode("x"))
     bursts = [ids[start : start + burst_len] for start in range(0, len(ids), burst_len)]

@@ -6,7 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerFast
 
@@ -40,7 +48,15 @@ def byte_fallback_backend() -> Backend:
     vocab: dict[str, int] = {}
     for token in ["<unk>", *SPECIALS, *byte_tokens, *pieces]:
         vocab.setdefault(token, len(vocab))
-    merges = [("▁", "w"), ("▁", "t"), ("e", "l"), ("H", "el"), ("l", "o"), ("Hel", "lo"), ("o", "r")]
+    merges = [
+        ("▁", "w"),
+        ("▁", "t"),
+        ("e", "l"),
+        ("H", "el"),
+        ("l", "o"),
+        ("Hel", "lo"),
+        ("o", "r"),
+    ]
     merges += [("▁", "▁"), ("▁w", "or"), ("l", "d"), ("▁wor", "ld"), ("▁t", "w"), ("▁tw", "o")]
     backend = Backend(
         models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
@@ -49,7 +65,12 @@ def byte_fallback_backend() -> Backend:
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     )
     backend.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
     )
     backend.add_special_tokens([AddedToken(token, special=True) for token in ["<unk>", *SPECIALS]])
     return backend
@@ -102,7 +123,9 @@ def save_model_dir(
     generation_config: dict[str, Any] | None = None,
     eos_token: str | None = "</s>",
 ) -> Path:
-    """A directory with tokenizer and configuration, no weights. `config` adds to a vocab_size of 1,000."""
+    """A directory with tokenizer and configuration, no weights. `config` adds to a vocab_size of
+    1,000.
+    """
     model_dir.mkdir(exist_ok=True)
     fast = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token=eos_token)
     fast.chat_template = chat_template

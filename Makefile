@@ -1,0 +1,94 @@
+# Pagewire's verbs, the same ones that CI calls. Each works in a fresh clone: it makes the environment that it needs.
+#   make demo           a real model answers one question through the three services
+#   make test           every test, then those of cachesvc and gateway again where torch is absent
+#   make check          lint, types, import contracts, proto lint and freshness, glossary
+#   make proto          protos/pagewire/v1/*_pb2* from the .proto files; proto-check proves them fresh
+#   make bench          end-to-end speed, into bench/results/
+#   make compose-test   images and compose.yaml on a real Docker engine
+#   make up             the three services in Docker; `docker compose down` stops them
+#   make clean          removes environments and caches of this directory; fetched models stay
+#
+# PYTHON=python3.12 picks the interpreter of new environments; pip's own settings and PIP_* variables apply.
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: demo test check proto proto-check bench compose-test up clean model
+
+PYTHON ?= python3
+MODEL := smollm2-135m-instruct
+BIN := .venv/bin
+BUILD_PACKAGES := hatchling editables setuptools wheel
+
+# $(call new_environment,DIRECTORY,CONSTRAINTS FILE)
+define new_environment
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12)])' || \
+	{ echo "Pagewire needs Python 3.11 or 3.12, and $(PYTHON) is not: make PYTHON=python3.12 ..." >&2; exit 1; }
+@echo "Installing packages into $(1): a few minutes when pip must download them."
+@$(PYTHON) -m venv --clear $(1)
+@.ci/twice $(1)/bin/pip install -q --disable-pip-version-check -c $(2)
+endef
+
+# $(call install,DIRECTORY,CONSTRAINTS FILE,REQUIREMENTS)
+install = @.ci/twice $(1)/bin/pip install -q --disable-pip-version-check --no-build-isolation -c $(2) $(3)
+
+demo: model
+	$(BIN)/pagewire generate --serve $(MODEL) --chat "What is the capital of France?"
+
+model: .venv/.made
+	@.ci/twice $(BIN)/pagewire fetch $(MODEL)
+
+test: model .venv-light/.made
+	$(BIN)/pytest
+	@echo "The same services without torch:"
+	@.venv-light/bin/python -c 'import importlib.util, sys; sys.exit(".venv-light has torch" if importlib.util.find_spec("torch") else 0)'
+	.venv-light/bin/pytest -m "not torch" tests/cachesvc tests/gateway tests/servicekit
+
+check: .venv/.made proto-check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/buf lint
+	$(BIN)/python .ci/glossary.py
+
+# $(call generate,DIRECTORY)
+generate = PATH="$(CURDIR)/.venv-proto/bin:$$PATH" .venv-proto/bin/python -m grpc_tools.protoc -Iprotos \
+	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) protos/pagewire/v1/*.proto
+
+proto: .venv-proto/.made
+	rm -f protos/pagewire/v1/*_pb2*
+	$(call generate,protos)
+
+proto-check: .venv-proto/.made
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call generate,"$$fresh") && \
+	diff -r --exclude='*.proto' --exclude=__pycache__ protos "$$fresh" || \
+	{ echo "protos/pagewire/v1/*_pb2* do not match the .proto files: run make proto" >&2; exit 1; }
+
+bench: model
+	$(BIN)/python bench/e2e.py
+
+compose-test: .venv-light/.made
+	PATH="$(CURDIR)/.venv-light/bin:$$PATH" tests/compose/compose_test.sh
+
+up:
+	docker compose up --build --wait
+	@docker compose port gateway 50051
+
+clean:
+	rm -rf .venv .venv-light .venv-proto dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.made: pyproject.toml constraints.txt
+	$(call new_environment,.venv,constraints.txt) $(BUILD_PACKAGES)
+	$(call install,.venv,constraints.txt,-e '.[runner,gateway,fetch,test,check]')
+	@touch $@
+
+.venv-light/.made: pyproject.toml constraints.txt
+	$(call new_environment,.venv-light,constraints.txt) $(BUILD_PACKAGES)
+	$(call install,.venv-light,constraints.txt,-e '.[gateway,test]')
+	@touch $@
+
+.venv-proto/.made: constraints-proto.txt
+	$(call new_environment,.venv-proto,constraints-proto.txt) grpcio-tools mypy-protobuf
+	@touch $@

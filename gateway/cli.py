@@ -1,0 +1,165 @@
+"""The command `pagewire`: fetch a model, serve it, ask it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway.inference_client import Answered, Question, ask, page_counts
+from gateway.model_name import resolve
+from gateway.serve_config import DEFAULT_ADDRESS, ServeConfig
+from gateway.supervisor import Supervisor
+from servicekit.config import read_settings
+from servicekit.errors import PagewireError, SetupError
+
+USAGE = """usage: pagewire COMMAND
+
+  fetch NAME              bring a model into the user's cache (smollm2-135m-instruct)
+  serve MODEL             serve a model directory or hub name; --help lists the settings
+  generate PROMPT         ask a server, or with --serve MODEL one of its own; --help tells more
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point. Exits 0, 1 when an answer failed, 2 when the command cannot be carried out; 130
+    on Ctrl-C.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    commands = {"fetch": _fetch, "serve": _serve, "generate": _generate}
+    if not arguments or arguments[0] not in commands:
+        asked = arguments[:1] in (["--help"], ["-h"])
+        (sys.stdout if asked else sys.stderr).write(USAGE)
+        sys.exit(0 if asked else 2)
+    try:
+        commands[arguments[0]](arguments[1:])
+    except SetupError as error:
+        sys.stderr.write(f"pagewire {arguments[0]}: {error}\n")
+        sys.exit(2)
+    except PagewireError as error:
+        sys.stderr.write(f"pagewire {arguments[0]}: {error.reason}: {error.message}\n")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fetch(arguments: list[str]) -> None:
+    from gateway.fetch import fetch
+
+    parser = argparse.ArgumentParser(prog="pagewire fetch")
+    parser.add_argument("name", help="smollm2-135m-instruct")
+    fetch(parser.parse_args(arguments).name)
+
+
+def _serve(arguments: list[str]) -> None:
+    model = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    config = read_settings(
+        ServeConfig,
+        arguments if model is None else arguments[1:],
+        prog="pagewire serve MODEL",
+        description="Serve a model: gateway, cachesvc and runnersvc on this machine.",
+    )
+    if model is None:
+        raise SetupError("which model? pagewire serve MODEL, a directory or a hub name")
+    asyncio.run(_run_server(resolve(model), config))
+
+
+async def _run_server(model_dir: Path, config: ServeConfig) -> None:
+    """Start, say when ready, stop on SIGTERM or SIGINT or when a process ends."""
+    began = time.monotonic()
+    stop_asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop_asked.set)
+    supervisor = Supervisor(model_dir, config)
+
+    async def serve() -> None:
+        await supervisor.start()
+        await supervisor.until_ready()
+        sys.stdout.write(
+            f"ready at {config.listen} after {time.monotonic() - began:.1f} s, Ctrl-C stops\n"
+        )
+        sys.stdout.flush()
+        await supervisor.until_one_ends()
+
+    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stop_asked.wait())
+    try:
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            serving.result()  # raises why it ended
+    finally:
+        serving.cancel()
+        await supervisor.stop()
+
+
+def _generate(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="pagewire generate")
+    parser.add_argument("prompt")
+    parser.add_argument(
+        "--chat", action="store_true", help="the prompt is a user's message to a chat model"
+    )
+    parser.add_argument(
+        "--address", default=DEFAULT_ADDRESS, help=f"server to ask [{DEFAULT_ADDRESS}]"
+    )
+    parser.add_argument(
+        "--serve", metavar="MODEL", help="start a server of this model, ask it, stop it"
+    )
+    parser.add_argument("--max-tokens", type=int, default=None)
+    parser.add_argument("--temperature", type=float, default=0.0, help="[0, the most likely token]")
+    parser.add_argument("--seed", type=int, default=None)
+    options = parser.parse_args(arguments)
+    question = Question(
+        options.prompt, options.chat, options.max_tokens, options.temperature, options.seed
+    )
+    if options.serve is None:
+        asyncio.run(_print_answer(options.address, question, None))
+    else:
+        config = ServeConfig(listen=options.address, log_level="warning")
+        asyncio.run(_ask_own_server(resolve(options.serve), config, question))
+
+
+async def _ask_own_server(model_dir: Path, config: ServeConfig, question: Question) -> None:
+    began = time.monotonic()
+    supervisor = Supervisor(model_dir, config)
+    try:
+        await supervisor.start()
+        await supervisor.until_ready()
+        sys.stderr.write(f"three services ready after {time.monotonic() - began:.1f} s\n")
+        await _print_answer(config.listen, question, supervisor.cache_address)
+    finally:
+        await supervisor.stop()
+
+
+async def _print_answer(address: str, question: Question, cache_address: str | None) -> None:
+    """Stream the answer to standard output, then one line of figures to standard error."""
+    began = time.monotonic()
+    first: float | None = None
+    used = Answered(0, 0)
+    async for piece in ask(address, question):
+        if isinstance(piece, Answered):
+            used = piece
+        elif piece:
+            first = first or time.monotonic()
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+    ended = time.monotonic()
+    sys.stdout.write("\n")
+    sys.stdout.flush()
+    sys.stderr.write(_figures(used, (first or ended) - began, ended - began))
+    if cache_address is not None:
+        num_pages, free_pages, max_private_pages = await page_counts(cache_address)
+        sys.stderr.write(f"; pages: {max_private_pages} of {num_pages} used, {free_pages} free now")
+    sys.stderr.write("\n")
+
+
+def _figures(used: Answered, first_s: float, total_s: float) -> str:
+    """Tokens per second count from the first token on, where there are two."""
+    decode_s, decoded = total_s - first_s, used.completion_tokens - 1
+    rate = f"{decoded / decode_s:.1f} tokens/s" if decoded > 0 and decode_s > 0 else "one token"
+    return (
+        f"{used.prompt_tokens} tokens in, {used.completion_tokens} out, "
+        f"first after {first_s * 1000:.0f} ms, then {rate}"
+    )

@@ -1,0 +1,69 @@
+"""A small client of the public service and of GetStats, for the command."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import grpc
+from pagewire.v1 import cache_pb2, cache_pb2_grpc, inference_pb2, inference_pb2_grpc, sampling_pb2
+
+from servicekit.status import error_of
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One prompt, and how to continue it; None leaves a parameter to the server."""
+
+    text: str
+    chat: bool
+    max_tokens: int | None
+    temperature: float | None
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What an answer used, in tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+async def ask(address: str, question: Question) -> AsyncIterator[str | Answered]:
+    """Texts as they come, then Answered. Errors: the PagewireError that the server reports."""
+    sampling = sampling_pb2.SamplingParams(temperature=question.temperature, seed=question.seed)
+    stop = inference_pb2.StopParams(max_tokens=question.max_tokens)
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        try:
+            if question.chat:
+                message = inference_pb2.ChatMessage(role="user", content=question.text)
+                chat = stub.Chat(
+                    inference_pb2.ChatRequest(messages=[message], sampling=sampling, stop=stop)
+                )
+                async for reply in chat:
+                    yield _told(reply.delta.text, reply.finished)
+            else:
+                request = inference_pb2.GenerateRequest(
+                    text=question.text, sampling=sampling, stop=stop
+                )
+                async for response in stub.Generate(request):
+                    yield _told(response.delta.text, response.finished)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from error
+
+
+def _told(text: str, finished: inference_pb2.Finished) -> str | Answered:
+    if finished.reason == inference_pb2.FINISH_REASON_UNSPECIFIED:
+        return text
+    return Answered(finished.usage.prompt_tokens, finished.usage.completion_tokens)
+
+
+async def page_counts(cache_address: str) -> tuple[int, int, int]:
+    """(num_pages, free_pages, max_private_pages) of the manager at `cache_address`."""
+    async with grpc.aio.insecure_channel(cache_address) as channel:
+        stats = await cache_pb2_grpc.CacheServiceStub(channel).GetStats(
+            cache_pb2.GetStatsRequest(), timeout=5
+        )
+    return stats.num_pages, stats.free_pages, stats.max_private_pages

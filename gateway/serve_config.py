@@ -1,0 +1,59 @@
+"""Settings of `pagewire serve`: those of the three services that an operator wants in one place."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from servicekit.config import setting
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+RUNNER_SETTINGS = (
+    "dtype",
+    "page_size",
+    "num_pages",
+    "kv_tokens",
+    "kv_bytes",
+    "max_running_reqs",
+    "max_seq_len",
+    "num_threads",
+)
+CACHE_SETTINGS = ("step_budget_tokens", "credits", "grace_s")
+GATEWAY_SETTINGS = ("served_name", "max_message_bytes", "grace_s")
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """None leaves a setting to the service that owns it, which also checks it."""
+
+    listen: str = setting("public address, HOST:PORT", DEFAULT_ADDRESS)
+    socket_dir: str | None = setting(
+        "directory for the sockets between the services; a fresh one when not given", None
+    )
+    served_name: str | None = setting("name that requests may call the model by", None)
+    dtype: str | None = setting("float32, bfloat16 or float16", None)
+    page_size: int | None = setting("tokens a page", None)
+    num_pages: int | None = setting("the page pool, in pages", None)
+    kv_tokens: int | None = setting("the page pool, in tokens", None)
+    kv_bytes: int | None = setting("the page pool, in bytes", None)
+    max_running_reqs: int | None = setting("rows", None)
+    max_seq_len: int | None = setting("tokens of prompt and answer", None)
+    num_threads: int | None = setting("threads of one operation in the runner", None)
+    step_budget_tokens: int | None = setting("tokens a step computes at most", None)
+    credits: int | None = setting("plans sent ahead of their results", None)
+    max_message_bytes: int | None = setting("bytes of a request at most", None)
+    grace_s: float | None = setting("seconds that streams get to end after SIGTERM", None)
+    log_level: str = setting("debug, info, warning or error", "info")
+
+    def arguments(self, names: tuple[str, ...]) -> list[str]:
+        """The given ones of `names`, as a command line."""
+        given = {
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if name in names and value is not None
+        }
+        return [
+            part
+            for name, value in given.items()
+            for part in (f"--{name.replace('_', '-')}", str(value))
+        ]
