@@ -19,6 +19,9 @@ PYTHON ?= python3
 MODEL := smollm2-135m-instruct
 BIN := .venv/bin
 BUILD_PACKAGES := hatchling editables setuptools wheel
+EVERYTHING := -e '.[runner,gateway,fetch,test,check]'
+WITHOUT_TORCH := -e '.[gateway,test]'
+CHECKS := "ruff check" "ruff format --check" mypy lint-imports "buf lint" "python .ci/glossary.py"
 
 # $(call new_environment,DIRECTORY,CONSTRAINTS FILE)
 define new_environment
@@ -36,7 +39,7 @@ demo: model
 	$(BIN)/pagewire generate --serve $(MODEL) --chat "What is the capital of France?"
 
 model: .venv/.made
-	@.ci/twice $(BIN)/pagewire fetch $(MODEL)
+	$(BIN)/pagewire fetch $(MODEL)
 
 test: model .venv-light/.made
 	$(BIN)/pytest
@@ -44,13 +47,12 @@ test: model .venv-light/.made
 	@.venv-light/bin/python -c 'import importlib.util, sys; sys.exit(".venv-light has torch" if importlib.util.find_spec("torch") else 0)'
 	.venv-light/bin/pytest -m "not torch" tests/cachesvc tests/gateway tests/servicekit
 
+# All of them, whatever fails: one run shows everything.
 check: .venv/.made proto-check
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/buf lint
-	$(BIN)/python .ci/glossary.py
+	@failed=; for tool in $(CHECKS); do \
+		echo "$(BIN)/$$tool"; $(BIN)/$$tool || failed="$$failed, $$tool"; \
+	done; \
+	[ -z "$$failed" ] || { echo "make check: failed: $${failed#, }" >&2; exit 1; }
 
 # $(call generate,DIRECTORY)
 generate = PATH="$(CURDIR)/.venv-proto/bin:$$PATH" .venv-proto/bin/python -m grpc_tools.protoc -Iprotos \
@@ -81,12 +83,12 @@ clean:
 
 .venv/.made: pyproject.toml constraints.txt
 	$(call new_environment,.venv,constraints.txt) $(BUILD_PACKAGES)
-	$(call install,.venv,constraints.txt,-e '.[runner,gateway,fetch,test,check]')
+	$(call install,.venv,constraints.txt,$(EVERYTHING))
 	@touch $@
 
 .venv-light/.made: pyproject.toml constraints.txt
 	$(call new_environment,.venv-light,constraints.txt) $(BUILD_PACKAGES)
-	$(call install,.venv-light,constraints.txt,-e '.[gateway,test]')
+	$(call install,.venv-light,constraints.txt,$(WITHOUT_TORCH))
 	@touch $@
 
 .venv-proto/.made: constraints-proto.txt

@@ -205,8 +205,13 @@ class Core:
         return step
 
     def result(self, result: Result) -> None:
-        """Take the result of the oldest plan without one. Errors: ProtocolViolationError."""
+        """Take the result of the oldest plan without one; one of a former life is ignored.
+
+        Errors: ProtocolViolationError.
+        """
         record = self.stream.on_result(result)
+        if record is None:
+            return
         self.totals.executor_device_us += result.device_us
         if record.continues:
             self.totals.executor_waited_us += result.waited_us

@@ -41,6 +41,7 @@ class PlanStream:
         self._credits = credits
         self._next_plan_id = 1
         self._must_reset_rows = True
+        self._last_former_plan_id = 0  # results up to it are of no life of ours
         self._sent: deque[_SentPlan] = deque()
 
     @property
@@ -77,6 +78,7 @@ class PlanStream:
         if same_life and attached.last_manager_id in ("", self.manager_id):
             return Standing.RESUMED
         self.boot_id = attached.boot_id
+        self._last_former_plan_id = attached.last_executed
         self._start_over_after(attached.last_executed)
         return Standing.STARTED_OVER
 
@@ -111,11 +113,13 @@ class PlanStream:
         self._sent.append(_SentPlan(plan, step.record))
         return plan
 
-    def on_result(self, result: Result) -> StepRecord:
-        """The step that `result` answers.
+    def on_result(self, result: Result) -> StepRecord | None:
+        """The step that `result` answers; None for a plan of a former life, sent again at attach.
 
         Errors: ProtocolViolationError unless it is the oldest plan without a result.
         """
+        if result.plan_id <= self._last_former_plan_id:
+            return None
         if not self._sent or self._sent[0].plan.plan_id != result.plan_id:
             raise ProtocolViolationError(f"result of plan {result.plan_id}, due is {self._due()}")
         sent = self._sent.popleft()

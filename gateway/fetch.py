@@ -88,6 +88,7 @@ def _fetch_locked(
     download: Callable[[str, Path], None],
     convert: Callable[[Path, Path], None],
 ) -> Fetched:
+    _remove_leftovers(model, root)
     dest = root / model.name
     wrong = damage(dest)
     if wrong is None:
@@ -95,7 +96,6 @@ def _fetch_locked(
         return Fetched(dest, was_there=True)
     if dest.exists():
         say(f"{dest} is damaged, {wrong}: fetching it again")
-    _remove_leftovers(model, root)
     if shutil.disk_usage(root).free < model.needed_bytes:
         raise SetupError(f"fetching {model.name} needs {model.needed_bytes:,} free bytes in {root}")
     with tempfile.TemporaryDirectory(prefix=f".{model.name}.", dir=root) as stage_name:
@@ -147,10 +147,13 @@ def _check_digest(path: Path, expected: str) -> None:
 
 
 def _remove_leftovers(model: FetchableModel, root: Path) -> None:
-    """Removes what a killed fetch left. Nobody else uses it: the lock is ours."""
+    """Removes what a killed fetch left; the lock is ours.
+
+    Its converter may have outlived it and still write there: what it adds now, the next fetch removes.
+    """
     for leftover in root.glob(f".{model.name}.*"):
         if leftover.is_dir():
-            shutil.rmtree(leftover)
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextmanager

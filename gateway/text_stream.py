@@ -68,7 +68,7 @@ class TextStream:
         than delivered.
         """
         if self.stopped is not None:
-            return self._kept_when_stopped
+            return max(self._kept_when_stopped, self._delivered_tokens)
         return self._delivered_tokens + len(self._undelivered)
 
     def push(self, token_ids: Iterable[int]) -> Delta:

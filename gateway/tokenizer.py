@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from gateway.byte_run import byte_values
 from gateway.token_ids import end_token_ids_of, vocab_size_of
 from servicekit.errors import InvalidArgument, Reason, SetupError
 from servicekit.model_dir import model_name, read_config, read_generation_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 # Any of these is enough for transformers to build a fast tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json")
@@ -128,6 +130,8 @@ class Tokenizer:
 
 
 def _load_fast(model_dir: Path) -> PreTrainedTokenizerFast:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
     if not any((model_dir / name).is_file() for name in TOKENIZER_FILES):
         raise SetupError(f"the model directory {model_dir} has no tokenizer.json")
     try:

@@ -52,7 +52,7 @@ def convert(source: Path, out_dir: Path) -> None:
     architecture = fields["general.architecture"]
     if architecture != "llama":
         raise SetupError(f"{source} holds a {architecture} model; only llama can be converted")
-    out_dir.mkdir(parents=True, exist_ok=True)
+    out_dir.mkdir(exist_ok=True)
     tensor_names = {tensor.name for tensor in reader.tensors}
     config = config_of(fields, tied="output.weight" not in tensor_names)
     generation_config = {

@@ -1,4 +1,4 @@
-"""Fetching with a package and a conversion made here: what is in the cache is whole, at any moment."""
+"""Fetching with a package and a converter made here: the cache is whole at any moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a name to a directory, without a network: the hub is offline, its cache is a directory here."""
+"""From a name to a directory. No network: the hub is offline, its cache a directory here."""
 
 from __future__ import annotations
 

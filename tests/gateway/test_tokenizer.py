@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.gateway.tiny_tokenizers import (
     save_model_dir,
 )
 
+ROOT = Path(__file__).parents[2]
 TURNS = "{% for m in messages %}{{ m['role'] + ':' + m['content'] + ' ' }}{% endfor %}"
 WITH_BOS = "{{ bos_token }}" + TURNS + "{% if add_generation_prompt %}assistant:{% endif %}"
 
@@ -147,7 +150,7 @@ def test_case_9_8_each_source_of_end_tokens_counts(
 @pytest.mark.parametrize("eos", ["2", -1, True, [1, "2"], 1.5, {}])
 def test_an_end_token_that_is_no_id_is_refused_by_file(tmp_path: Path, eos: object) -> None:
     save_model_dir(tmp_path, byte_level_backend(), generation_config={"eos_token_id": eos})
-    with pytest.raises(SetupError, match="eos_token_id in .*generation_config.json"):
+    with pytest.raises(SetupError, match=r"eos_token_id in .*generation_config.json"):
         Tokenizer.load(tmp_path)
 
 
@@ -199,6 +202,22 @@ def test_code_in_the_directory_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     assert Tokenizer.load(tmp_path).encode("Hi")
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_gateway_process_loads_no_torch_even_where_it_is_installed(tmp_path: Path) -> None:
+    save_model_dir(tmp_path, byte_level_backend(), chat_template=WITH_BOS)
+    program = f"""
+import sys
+from pathlib import Path
+from gateway.without_torch import keep_torch_out
+keep_torch_out()
+from gateway.tokenizer import Tokenizer
+print(Tokenizer.load(Path({str(tmp_path)!r})).render_chat([("user", "Hi")]), sys.modules["torch"])
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert (run.stdout, run.stderr) == ("<s>user:Hi assistant: None\n", "")
 
 
 def test_threads_share_a_tokenizer(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from kernels.reference.sampling import philox, sample, uniform
+from kernels.reference.sampling import _invert_cdf, philox, sample, uniform
 
 pytestmark = pytest.mark.torch
 
@@ -170,6 +170,14 @@ def test_top_p_of_a_flat_distribution_keeps_its_share_of_a_large_vocabulary() ->
 
     assert counts[: vocab // 2 + 10].sum() == 400
     assert counts[vocab // 4 : vocab // 2].sum() > 150
+
+
+def test_the_least_and_the_largest_uniform_draw_tokens_of_some_weight() -> None:
+    weights = torch.tensor([[0.0, 1.0, 0.0, 2.0, 0.0]]).expand(3, -1).contiguous()
+
+    ids = _invert_cdf(weights, torch.tensor([0.0, 1 / 3, 1 - 2**-24]))
+
+    assert ids.tolist() == [1, 3, 3]
 
 
 def test_a_token_of_no_weight_is_never_drawn() -> None:

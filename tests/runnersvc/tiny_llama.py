@@ -34,8 +34,12 @@ CONFIG: dict[str, Any] = {
 
 
 def save_tiny_llama(model_dir: Path, **changes: Any) -> LlamaForCausalLM:
+    """Every parameter is random, norms too: with their usual ones they could be swapped unseen."""
     torch.manual_seed(1)
     model = LlamaForCausalLM(LlamaConfig(**CONFIG | changes)).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
     model.save_pretrained(model_dir)
     return model
 

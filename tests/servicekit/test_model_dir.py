@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ def test_the_windows_reach_from_the_first_byte_to_the_last() -> None:
     offsets = window_offsets(file_bytes)
     assert len(offsets) == NUM_WINDOWS
     assert (offsets[0], offsets[-1] + WINDOW_BYTES) == (0, file_bytes)
-    gaps = {after - before for before, after in zip(offsets, offsets[1:], strict=False)}
+    gaps = {after - before for before, after in pairwise(offsets)}
     assert max(gaps) - min(gaps) <= 1
 
 
@@ -127,7 +128,7 @@ def test_shards_come_in_name_order(sharded_dir: Path) -> None:
 def test_case_9_6_a_missing_shard_is_named(sharded_dir: Path) -> None:
     """Shard 2 deleted (case 9.6)."""
     (sharded_dir / "s2.safetensors").unlink()
-    with pytest.raises(SetupError, match="s2.safetensors is missing"):
+    with pytest.raises(SetupError, match=r"s2.safetensors is missing"):
         fingerprint(sharded_dir)
 
 
@@ -136,27 +137,27 @@ def test_case_9_6_a_cut_shard_is_named(sharded_dir: Path, kept_bytes: int) -> No
     """Cut by 1 kB, inside the header, to nothing (case 9.6)."""
     shard = sharded_dir / "s3.safetensors"
     shard.write_bytes(shard.read_bytes()[:kept_bytes])
-    with pytest.raises(SetupError, match="s3.safetensors"):
+    with pytest.raises(SetupError, match=r"s3.safetensors"):
         fingerprint(sharded_dir)
 
 
 def test_case_9_6_a_tensor_that_its_shard_lacks_is_named(sharded_dir: Path) -> None:
     """The index names a tensor that its shard lacks (case 9.6)."""
     (sharded_dir / INDEX).write_text('{"weight_map": {"lost": "s1.safetensors"}}')
-    with pytest.raises(SetupError, match="s1.safetensors lacks the tensor lost"):
+    with pytest.raises(SetupError, match=r"s1.safetensors lacks the tensor lost"):
         fingerprint(sharded_dir)
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"w": 3}', b'{"w": {"data_offsets": [0]}}'])
 def test_a_header_that_is_none_is_a_setup_error(model_dir: Path, raw: bytes) -> None:
     (model_dir / "model.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw)
-    with pytest.raises(SetupError, match="model.safetensors"):
+    with pytest.raises(SetupError, match=r"model.safetensors"):
         weight_files(model_dir)
 
 
 def test_a_directory_without_weights_is_refused(model_dir: Path) -> None:
     (model_dir / "model.safetensors").unlink()
-    with pytest.raises(SetupError, match="has no .*safetensors"):
+    with pytest.raises(SetupError, match=r"has no .*safetensors"):
         fingerprint(model_dir)
 
 
@@ -168,7 +169,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{", "[]", "3"])
 def test_a_configuration_that_is_no_json_object_is_named(model_dir: Path, content: str) -> None:
     (model_dir / "config.json").write_text(content)
-    with pytest.raises(SetupError, match="config.json"):
+    with pytest.raises(SetupError, match=r"config.json"):
         read_config(model_dir)
 
 

@@ -1,0 +1,79 @@
+# Images of the three services, and of `pagewire fetch`: targets cachesvc, gateway (both without torch), runnersvc, model.
+# Code is the last layer of each, so that a change of code installs no package again.
+#
+# Torch is what the package index has under the pinned version: on Linux that is a CUDA build of several GB. For the small
+# CPU build name an index that has one: PIP_EXTRA_INDEX_URL=... docker compose build.
+
+ARG BASE_IMAGE=python:3.11-slim
+
+FROM ${BASE_IMAGE} AS python
+ENV PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    PAGEWIRE_CACHE=/var/cache/pagewire
+# A new volume takes owner and mode from these directories. Sockets have locks beside them, so their directory is the
+# services' alone; all of them run as this one user.
+RUN useradd --uid 10001 --user-group --create-home pagewire && \
+    install -d -m 0700 -o pagewire -g pagewire /run/pagewire && \
+    install -d -m 0755 -o pagewire -g pagewire /var/cache/pagewire /var/cache/pagewire/models
+WORKDIR /home/pagewire
+
+# Our own wheel, without its dependencies.
+FROM python AS wheel
+WORKDIR /src
+COPY constraints.txt ./
+RUN pip install -q -c constraints.txt hatchling
+COPY pyproject.toml README.md ./
+COPY protos protos
+COPY kernels kernels
+COPY servicekit servicekit
+COPY cachesvc cachesvc
+COPY gateway gateway
+COPY runnersvc runnersvc
+RUN pip wheel -q --no-deps --no-build-isolation -w /wheel .
+
+# Dependencies alone: pyproject.toml names them, its packages are not here, so what is built from it is empty and goes again.
+FROM python AS light
+WORKDIR /src
+COPY constraints.txt ./
+RUN pip install -q -c constraints.txt hatchling
+COPY pyproject.toml README.md ./
+RUN pip install -q -c constraints.txt --no-build-isolation . && pip uninstall -q -y pagewire
+
+FROM light AS light-gateway
+RUN pip install -q -c constraints.txt --no-build-isolation '.[gateway]' && pip uninstall -q -y pagewire
+
+FROM python AS torch
+ARG PIP_EXTRA_INDEX_URL
+WORKDIR /src
+COPY constraints.txt ./
+RUN pip install -q -c constraints.txt hatchling torch
+COPY pyproject.toml README.md ./
+RUN pip install -q -c constraints.txt --no-build-isolation '.[runner]' && pip uninstall -q -y pagewire
+
+FROM torch AS torch-fetch
+RUN pip install -q -c constraints.txt --no-build-isolation '.[runner,gateway,fetch]' && pip uninstall -q -y pagewire
+
+FROM light AS cachesvc
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel pip install -q --no-deps /wheel/*.whl
+WORKDIR /home/pagewire
+USER pagewire
+ENTRYPOINT ["python", "-m", "cachesvc"]
+
+FROM light-gateway AS gateway
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel pip install -q --no-deps /wheel/*.whl
+WORKDIR /home/pagewire
+USER pagewire
+EXPOSE 50051
+ENTRYPOINT ["python", "-m", "gateway"]
+
+FROM torch-fetch AS model
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel pip install -q --no-deps /wheel/*.whl
+WORKDIR /home/pagewire
+USER pagewire
+ENTRYPOINT ["pagewire", "fetch"]
+
+FROM torch AS runnersvc
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel pip install -q --no-deps /wheel/*.whl
+WORKDIR /home/pagewire
+USER pagewire
+ENTRYPOINT ["python", "-m", "runnersvc"]

@@ -1,0 +1,109 @@
+"""Small worlds: a runner's description, a submission, a core with something behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cachesvc.core import Core
+from cachesvc.request import Req, Submission
+from servicekit.plan import Attached, Int32Array, Plan, RowOpen, RunnerDescription
+from servicekit.sampling import Sampling
+
+TINY = RunnerDescription(
+    model_fingerprint="tiny",
+    num_layers=1,
+    num_kv_heads=1,
+    head_dim=2,
+    dtype="float32",
+    page_size=4,
+    num_pages=8,
+    num_rows=3,
+    max_seq_len=24,
+    vocab_size=16,
+    rank=0,
+    num_ranks=1,
+)
+
+
+def ints(*values: int) -> Int32Array:
+    return np.array(values, dtype=np.int32)
+
+
+def describe(**changes: object) -> RunnerDescription:
+    """The tiny runner (4 tokens a page, 8 pages, 3 rows, 24 positions, 16 ids), changed."""
+    return replace(TINY, **changes)  # type: ignore[arg-type] # the tests name real fields
+
+
+def submission(
+    key: int = 1,
+    prompt: Sequence[int] = (1, 2, 3),
+    *,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+    stop: Sequence[int] = (),
+) -> Submission:
+    return Submission(
+        key=key,
+        request_id=f"request-{key}",
+        prompt_ids=ints(*prompt),
+        sampling=Sampling(seed=key if seed is None else seed),
+        max_tokens=max_tokens,
+        stop_token_ids=ints(*stop),
+    )
+
+
+def request(key: int = 1, prompt: Sequence[int] = (1, 2, 3), limit_len: int = 24) -> Req:
+    """A request as the scheduler holds it, waiting."""
+    return Req(
+        session_id=1,
+        key=key,
+        arrival=key,
+        request_id=f"request-{key}",
+        prompt_ids=ints(*prompt),
+        sampling=Sampling(seed=key),
+        limit_len=limit_len,
+        stop_token_ids=ints(),
+    )
+
+
+def attached_core(budget: int = 64, credits: int = 2, **changes: object) -> Core:
+    """A core whose runner has just come, with nothing executed."""
+    core = Core(step_budget_tokens=budget, credits=credits)
+    core.attached(Attached(describe(**changes), boot_id="boot-1", last_executed=0, last_manager_id=""))
+    return core
+
+
+def row_open(table_idx: int, prompt_len: int = 3, seed: int = 1) -> RowOpen:
+    return RowOpen(table_idx, prompt_len, temperature=1.0, top_k=0, top_p=1.0, seed=seed, choice=0)
+
+
+def plan(plan_id: int = 1, **fields: object) -> Plan:
+    """A plan that does nothing but what `fields` say; sequences become int32 arrays."""
+    empty = ints()
+    given = {
+        name: np.array(value, dtype=np.bool_ if name == "step_samples" else np.int32)
+        if isinstance(value, list)
+        else value
+        for name, value in fields.items()
+    }
+    base = Plan(
+        manager_id="manager-1",
+        plan_id=plan_id,
+        acked_plan_id=0,
+        reset_rows=False,
+        close_rows=empty,
+        open_rows=(),
+        write_rows=empty,
+        write_positions=empty,
+        write_locs=empty,
+        step_rows=empty,
+        step_cached_lens=empty,
+        step_extend_lens=empty,
+        step_num_literals=empty,
+        step_samples=np.zeros(0, dtype=np.bool_),
+        literal_ids=empty,
+    )
+    return replace(base, **given)  # type: ignore[arg-type] # as above

@@ -1,0 +1,16 @@
+"""The manager under random histories of requests and faults."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+from tests.cachesvc.machine import ManagerMachine
+
+TestManagerMachine = ManagerMachine.TestCase
+TestManagerMachine.settings = settings(
+    max_examples=150,
+    stateful_step_count=60,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Brings compose.yaml up on a real Docker engine and holds it to its promises, as a stranger with grpcurl would: one answer,
+# a killed runner that comes back as a new one, another answer, a clean stop. Needs docker with compose, grpcurl and python3.
+# `make compose-test` calls it; PAGEWIRE_PUBLISH=127.0.0.1:PORT moves the published port.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+export COMPOSE_PROJECT_NAME=pagewire-compose-test # its volumes are not those of `make up`
+export PAGEWIRE_PUBLISH=${PAGEWIRE_PUBLISH:-127.0.0.1:50051}
+
+say() { printf '== %4ss  %s\n' "$SECONDS" "$*"; }
+fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+
+finish() {
+  local rc=$?
+  trap - EXIT
+  if [ $rc -ne 0 ]; then
+    docker compose ps -a || true
+    docker compose logs --tail 40 || true
+  fi
+  docker compose down -v --timeout 20 >/dev/null 2>&1 || true
+  exit $rc
+}
+
+runner_container() { docker compose ps -aq runnersvc; }
+runner_state() { docker inspect -f "{{$1}}" "$(runner_container)"; }
+
+# A counter of cachesvc, asked where its socket is.
+stat_of() {
+  docker compose exec -T cachesvc python -c '
+import sys, grpc
+from pagewire.v1 import cache_pb2, cache_pb2_grpc
+with grpc.insecure_channel("unix:/run/pagewire/cache.sock") as channel:
+    stats = cache_pb2_grpc.CacheServiceStub(channel).GetStats(cache_pb2.GetStatsRequest(), timeout=5)
+print(getattr(stats, sys.argv[1]))' "$1"
+}
+
+ask_for_paris() {
+  local events answer
+  events=$(grpcurl -plaintext -max-time 120 -d '{
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+    "sampling": {"temperature": 0}, "stop": {"max_tokens": 32}}' \
+    "$PAGEWIRE_PUBLISH" pagewire.v1.InferenceService/Chat) || fail "Chat: $events"
+  answer=$(python3 -c '
+import json, sys
+text, rest = "", sys.stdin.read()
+while rest := rest.lstrip():
+    event, end = json.JSONDecoder().raw_decode(rest)
+    text, rest = text + event.get("delta", {}).get("text", ""), rest[end:]
+print(text)' <<<"$events")
+  say "answer: $answer"
+  [[ $answer == *Paris* ]] || fail "the answer does not say Paris; the events were: $events"
+}
+
+# until SECONDS COMMAND ...: asks again every half second.
+until_true() {
+  local deadline=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $deadline ] || return 1
+    sleep 0.5
+  done
+}
+
+came_back() { [ "$(runner_state .RestartCount)" -gt "$restarts" ] && [ "$(runner_state .State.Health.Status)" = healthy ]; }
+reattached() { [ "$(stat_of attached)" = True ] && [ "$(stat_of boot_id)" != "$boot" ]; }
+gateway_serves() { grpcurl -plaintext -max-time 5 "$PAGEWIRE_PUBLISH" grpc.health.v1.Health/Check 2>&1 | grep -q '"SERVING"'; }
+
+docker info >/dev/null || fail "no Docker engine answers"
+trap finish EXIT
+docker compose down -v >/dev/null 2>&1 || fail "docker compose does not read compose.yaml: $(docker compose config -q 2>&1)"
+docker compose --profile gpu config >/dev/null || fail "the gpu profile does not parse"
+
+say "building the images"
+docker compose build
+for image in pagewire-cachesvc pagewire-gateway; do
+  docker run --rm --entrypoint python "$image" -c 'import importlib.util, sys; sys.exit(bool(importlib.util.find_spec("torch")))' ||
+    fail "$image holds torch"
+done
+
+say "docker compose up --wait"
+docker compose up --wait || fail "docker compose up --wait ended with $?"
+docker compose ps -a
+for service in gateway cachesvc runnersvc; do
+  [ "$(docker compose exec -T $service id -u)" != 0 ] || fail "$service runs as root"
+done
+
+say "services on $PAGEWIRE_PUBLISH:"
+services=$(grpcurl -plaintext -max-time 10 "$PAGEWIRE_PUBLISH" list)
+echo "$services"
+grep -qx pagewire.v1.InferenceService <<<"$services" || fail "reflection does not list InferenceService"
+ask_for_paris
+
+# `docker kill` counts as a stop that somebody wanted, and no restart policy acts on it. A crash is what the runner's process
+# meets when SIGKILL comes from inside (-1: everything but the init process); the container ends with it.
+boot=$(stat_of boot_id)
+restarts=$(runner_state .RestartCount)
+say "killing the runner, boot_id $boot"
+docker compose exec -T runnersvc sh -c 'kill -9 -1' || true # the shell may go down with its container
+until_true 120 came_back || fail "the runner's container did not come back healthy"
+until_true 60 reattached || fail "cachesvc did not attach to the new runner"
+until_true 60 gateway_serves || fail "the gateway does not serve again"
+say "it came back, boot_id $(stat_of boot_id), restarts $(runner_state .RestartCount)"
+ask_for_paris
+
+say "docker compose stop"
+docker compose stop
+for service in gateway cachesvc runnersvc; do
+  code=$(docker inspect -f '{{.State.ExitCode}}' "$(docker compose ps -aq $service)")
+  [ "$code" = 0 ] || fail "$service ended with $code on SIGTERM"
+done
+docker compose down -v || fail "docker compose down -v ended with $?"
+[ -z "$(docker ps -aq --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME")" ] || fail "containers are left"
+[ -z "$(docker volume ls -q --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME")" ] || fail "volumes are left"
+say "passed"

