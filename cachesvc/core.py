@@ -13,7 +13,8 @@ from cachesvc.manager import CacheManager, IntegrityError
 from cachesvc.page_pool import PoolError
 from cachesvc.plan_stream import PlanStream, Standing
 from cachesvc.request import FinishCause, Finished, Req, Submission, limit_len_of
-from cachesvc.scheduler import Sampled, Scheduler, Step, StepRecord
+from cachesvc.scheduler import Scheduler
+from cachesvc.step import Sampled, Step, StepRecord
 from servicekit.errors import AlreadyExists, FailedPrecondition, Internal, Reason, Unavailable
 from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RunnerDescription
 

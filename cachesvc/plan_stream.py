@@ -9,7 +9,7 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple
 
-from cachesvc.scheduler import Step, StepRecord
+from cachesvc.step import Step, StepRecord
 from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Refusal, Result
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from servicekit.errors import InvalidArgument, PagewireError, Reason
 from servicekit.plan import Int32Array, RunnerDescription
 from servicekit.sampling import Sampling
+from servicekit.token_ids import check_token_ids
 
 MAX_STOP_TOKEN_IDS = 128
 EMPTY = np.zeros(0, dtype=np.int32)
@@ -87,8 +88,8 @@ def limit_len_of(submission: Submission, runner: RunnerDescription) -> int:
         raise _invalid(
             Reason.EMPTY_PROMPT, "prompt", "the prompt is empty; it needs at least one token"
         )
-    _check_ids("prompt", submission.prompt_ids, runner.vocab_size)
-    _check_ids("stop.token_ids", submission.stop_token_ids, runner.vocab_size)
+    check_token_ids("prompt", submission.prompt_ids, runner.vocab_size)
+    check_token_ids("stop.token_ids", submission.stop_token_ids, runner.vocab_size)
     if len(submission.stop_token_ids) > MAX_STOP_TOKEN_IDS:
         raise _invalid(
             Reason.INVALID_FIELD,
@@ -129,16 +130,6 @@ def limit_len_of(submission: Submission, runner: RunnerDescription) -> int:
     return (
         runner.max_seq_len if submission.max_tokens is None else prompt_len + submission.max_tokens
     )
-
-
-def _check_ids(name: str, ids: Int32Array, vocab_size: int) -> None:
-    outside = ids[(ids < 0) | (ids >= vocab_size)]
-    if len(outside):
-        raise _invalid(
-            Reason.TOKEN_OUT_OF_VOCAB,
-            name,
-            f"{name} holds token id {outside[0]}; ids go from 0 to {vocab_size - 1}",
-        )
 
 
 def _invalid(reason: Reason, field_name: str, message: str) -> InvalidArgument:

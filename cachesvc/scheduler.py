@@ -9,56 +9,14 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cachesvc.arith import ceil_div
-from cachesvc.manager import NO_WRITE, CacheManager, TableWrite
+from cachesvc.manager import CacheManager, TableWrite
 from cachesvc.request import EMPTY, FinishCause, Finished, Req, ReqState
-from servicekit.plan import BoolArray, Int32Array, RowOpen
-
-
-class Sampled(NamedTuple):
-    """Tokens for sessions, parallel int32 arrays; tokens of one request are in order."""
-
-    session_ids: Int32Array
-    keys: Int32Array
-    token_ids: Int32Array
-
-
-class RowSteps(NamedTuple):
-    """What rows compute in a step, parallel arrays; `num_literals` 0 is the token last sampled."""
-
-    rows: Int32Array
-    cached_lens: Int32Array
-    extend_lens: Int32Array
-    num_literals: Int32Array
-    samples: BoolArray
-    literal_ids: Int32Array
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """What it takes to read the answer to a step later, when its rows may hold others."""
-
-    sampling_rows: Int32Array
-    generations: NDArray[np.int64]  # of sampling_rows, when the step was built
-    row_reqs: tuple[Req | None, ...]  # by table_idx, likewise
-    continues: bool  # a row of it has sampled before: the executor should not have had to wait
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A plan without its numbers."""
-
-    close_rows: Int32Array
-    open_rows: tuple[RowOpen, ...]
-    write: TableWrite
-    steps: RowSteps
-    record: StepRecord
+from cachesvc.step import RowSteps, Sampled, Step, StepRecord, joined
+from servicekit.plan import Int32Array, RowOpen
 
 
 class Scheduler:
@@ -155,7 +113,7 @@ class Scheduler:
         return Step(
             close_rows=np.array(closed, dtype=np.int32),
             open_rows=tuple(opened),
-            write=_joined(writes),
+            write=joined(writes),
             steps=steps,
             record=record,
         )
@@ -359,10 +317,3 @@ def _row_open(idx: int, req: Req) -> RowOpen:
         seed=req.sampling.seed,
         choice=0,
     )
-
-
-def _joined(writes: list[TableWrite]) -> TableWrite:
-    given = [write for write in writes if len(write.rows)]
-    if len(given) <= 1:
-        return given[0] if given else NO_WRITE
-    return TableWrite(*(np.concatenate(columns) for columns in zip(*given, strict=True)))

@@ -14,9 +14,9 @@ from pagewire.v1 import cache_pb2_grpc
 from cachesvc.core import Core
 from cachesvc.request import Finished, Submission
 from cachesvc.runner_client import RunnerClient
-from cachesvc.scheduler import Sampled
 from cachesvc.session import GatewaySession
 from cachesvc.stats import stats_of
+from cachesvc.step import Sampled
 from servicekit.errors import (
     FailedPrecondition,
     InvalidArgument,

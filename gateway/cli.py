@@ -163,3 +163,7 @@ def _figures(used: Answered, first_s: float, total_s: float) -> str:
         f"{used.prompt_tokens} tokens in, {used.completion_tokens} out, "
         f"first after {first_s * 1000:.0f} ms, then {rate}"
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -149,7 +149,7 @@ def _check_digest(path: Path, expected: str) -> None:
 def _remove_leftovers(model: FetchableModel, root: Path) -> None:
     """Removes what a killed fetch left; the lock is ours.
 
-    Its converter may have outlived it and still write there: what it adds now, the next fetch removes.
+    Its converter may have outlived it and still write there: what it adds, the next fetch removes.
     """
     for leftover in root.glob(f".{model.name}.*"):
         if leftover.is_dir():

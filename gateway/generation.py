@@ -13,6 +13,7 @@ from gateway.token_feed import EndCause, TokenFeed
 from gateway.tokenizer import Tokenizer
 from servicekit.errors import InvalidArgument, Reason
 from servicekit.sampling import Sampling
+from servicekit.token_ids import check_token_ids
 
 MAX_STOPS = 64
 
@@ -71,9 +72,11 @@ class Generation:
     def __init__(
         self, client: CacheClient, tokenizer: Tokenizer, request: GenerationRequest
     ) -> None:
-        """Errors: InvalidArgument for stop strings or ids that cannot be."""
+        """Errors: InvalidArgument for stop strings or token ids that cannot be."""
         _check_count("stop.strings", len(request.stop_strings))
         _check_count("stop.token_ids", len(request.stop_token_ids))
+        check_token_ids("prompt", request.prompt_ids, tokenizer.vocab_size)
+        check_token_ids("stop.token_ids", request.stop_token_ids, tokenizer.vocab_size)
         self._client = client
         self._request = request
         own_ends = frozenset() if request.ignore_eos else tokenizer.end_token_ids

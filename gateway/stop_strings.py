@@ -37,7 +37,9 @@ class StopStrings:
         """InvalidArgument when a stop string is empty."""
         if "" in stops:
             raise InvalidArgument(
-                Reason.INVALID_FIELD, "a stop string is empty; leave it out", field="stop.strings"
+                Reason.INVALID_FIELD,
+                "stop.strings holds an empty string; leave it out",
+                field="stop.strings",
             )
         self._root = _build(stops)
         self._node = self._root

@@ -14,6 +14,4 @@ def keep_torch_out() -> None:
     or a test.
     """
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type] # None: not to be found
-    os.environ.setdefault(
-        "TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"
-    )  # nor a notice that it is absent
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # nor a notice of it

@@ -30,7 +30,7 @@ class RunnerConfig:
         "tokens of prompt and answer; the model's own limit when not given", None
     )
     num_threads: int | None = setting("threads of one operation; all cores when not given", None)
-    grace_s: float = setting("seconds that the live stream gets to end after SIGTERM", 5.0)
+    grace_s: float = setting("seconds that the manager gets to end its stream on SIGTERM", 10.0)
     log_level: str = setting("debug, info, warning or error", "info")
 
     def __post_init__(self) -> None:

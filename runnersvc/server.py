@@ -21,6 +21,7 @@ from servicekit.plan import RunnerDescription
 
 SERVICE_NAME = "pagewire.v1.RunnerService"
 DEFAULT_KV_BYTES = 2**30
+STREAM_END_S = 1.0  # for the last answers to be written
 
 log = structlog.get_logger()
 
@@ -47,8 +48,8 @@ async def serve(config: RunnerConfig) -> None:
         await asyncio.wait((stop, failed), return_when=asyncio.FIRST_COMPLETED)
         if failed.done():
             raise SetupError("a plan failed while it was executed; the log above says why")
-        await service.drain()
-        await host.stop(config.grace_s)
+        await service.drain(config.grace_s)
+        await host.stop(STREAM_END_S)
         runner.stop()
     finally:
         await host.stop(0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 from pagewire.v1 import runner_pb2 as pb
@@ -33,13 +34,19 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
         self._page_table: Tensor | None = None
         self._reader: asyncio.Task[None] | None = None
         self._draining = False
+        self._no_stream = asyncio.Event()
+        self._no_stream.set()
 
     def load(self, runner: Runner, page_table: Tensor) -> None:
         self._runner, self._page_table = runner, page_table
 
-    async def drain(self) -> None:
-        """Execute what was accepted, then end the live stream."""
+    async def drain(self, grace_s: float = 0) -> None:
+        """Take no new stream; give the manager `grace_s` seconds to end the live one, then execute
+        what was accepted and end it.
+        """
         self._draining = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._no_stream.wait(), grace_s)
         if self._reader is not None:
             self._reader.cancel()
 
@@ -55,6 +62,7 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
             )
         answers: asyncio.Queue[Answer | None] = asyncio.Queue()  # None: no more will come
         attached, results = await runner.attach(decode_attach(first.attach), answers.put_nowait)
+        self._no_stream.clear()
         try:
             yield pb.ExecuteResponse(attached=encode_attached(attached))
             for result in results:
@@ -67,6 +75,7 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
             await self._reader  # raises what a bad message raised
         finally:
             runner.detach()
+            self._no_stream.set()
             if self._reader is not None:
                 self._reader.cancel()
                 self._reader = None

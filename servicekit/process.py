@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
@@ -28,6 +29,7 @@ def run_service(
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)
         asyncio.run(_awaited(serve(config)))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one that comes late finds us done
     except SetupError as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.exit(2)

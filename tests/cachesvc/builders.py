@@ -72,7 +72,9 @@ def request(key: int = 1, prompt: Sequence[int] = (1, 2, 3), limit_len: int = 24
 def attached_core(budget: int = 64, credits: int = 2, **changes: object) -> Core:
     """A core whose runner has just come, with nothing executed."""
     core = Core(step_budget_tokens=budget, credits=credits)
-    core.attached(Attached(describe(**changes), boot_id="boot-1", last_executed=0, last_manager_id=""))
+    core.attached(
+        Attached(describe(**changes), boot_id="boot-1", last_executed=0, last_manager_id="")
+    )
     return core
 
 

@@ -74,7 +74,7 @@ class FakeMemory:
         self.rows: dict[int, FakeRow] = {}
 
     def execute(self, plan: Plan) -> Int32Array:
-        """Errors: WrongPage when a row reads anything but its own past, or a loc is stored twice."""
+        """Errors: WrongPage when a row reads another past, or a loc is stored twice."""
         if plan.reset_rows:
             self.rows.clear()
         for idx in plan.close_rows.tolist():
@@ -159,9 +159,7 @@ class FakeRunner:
         self._dropping = False
         if attach.boot_id == self.boot_id and attach.last_result_plan_id is not None:
             self._forget(attach.last_result_plan_id)
-        answer = Attached(
-            self.description, self.boot_id, self.last_executed, self.last_manager_id
-        )
+        answer = Attached(self.description, self.boot_id, self.last_executed, self.last_manager_id)
         return answer, self._results_to_send()
 
     def take(self, plan: Plan) -> None:

@@ -174,10 +174,10 @@ class ManagerMachine(RuleBasedStateMachine):
         wire = self.world.wire
         while self.world.send():
             pass
-        for _ in range(min(num_read, len(wire.plans))):
+        for nth in range(min(num_read, len(wire.plans))):
             self.world.deliver_plan()
-        for _ in range(num_executed):
-            self.world.execute()
+            if nth < num_executed:
+                self.world.execute()
         for _ in range(min(num_heard, len(wire.answers))):
             self.world.deliver_answer()
         self.drop_stream()
@@ -220,10 +220,15 @@ class ManagerMachine(RuleBasedStateMachine):
         stranger.cut()
 
     @precondition(attached)
-    @rule(kind=st.sampled_from(KINDS))
-    def plant_a_bad_plan(self, kind: str) -> None:
-        if self.world.send():
+    @rule(kind=st.sampled_from(KINDS), num_read=FEW)
+    def plant_a_bad_plan(self, kind: str, num_read: int) -> None:
+        """The last of the plans under way is damaged; the runner reads them before it executes."""
+        while self.world.send():
+            pass
+        if self.world.wire.plans:
             self.world.damage_last_plan(kind)
+        for _ in range(min(num_read, len(self.world.wire.plans))):
+            self.world.deliver_plan()
 
     # What must hold
 

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 
 from cachesvc.core import Core
 from cachesvc.request import FinishCause, Finished
-from cachesvc.scheduler import Sampled
+from cachesvc.step import Sampled
 from servicekit.plan import Plan, Refusal, Result
 from tests.cachesvc.builders import describe
 from tests.cachesvc.fake_runner import FakeRunner

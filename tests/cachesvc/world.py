@@ -99,6 +99,7 @@ class World:
         """Whether there was a plan to send."""
         decoding = int(self.core.scheduler.manager.rows.has_sampled.sum())
         plan = self.wire.send()
+        self._note_ends()
         if plan is None:
             assert not self.reset_due or self.num_under_way >= self.credits
             return False

@@ -19,7 +19,9 @@ def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def smollm2_dir() -> Path:
-    """The real model, as `pagewire fetch smollm2-135m-instruct` left it; `make test` runs that first."""
+    """The real model, as `pagewire fetch smollm2-135m-instruct` left it; `make test` runs that
+    first.
+    """
     return resolve("smollm2-135m-instruct")
 
 
@@ -32,6 +34,11 @@ def smollm2(smollm2_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="session")
 def tiny(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A tiny model in a small pool: 15 pages of 16 tokens, 4 rows, messages up to 64 KiB."""
-    settings = {"num_pages": 15, "max_running_reqs": 4, "max_message_bytes": 65536, "num_threads": 1}
+    settings = {
+        "num_pages": 15,
+        "max_running_reqs": 4,
+        "max_message_bytes": 65536,
+        "num_threads": 1,
+    }
     with running(System(tiny_dir, tmp_path_factory.mktemp("tiny_system"), **settings)) as system:
         yield system

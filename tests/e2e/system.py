@@ -30,7 +30,9 @@ def free_port() -> int:
 class System:
     """Processes by name; `runner_front` is the address at which cachesvc looks for the runner."""
 
-    def __init__(self, model_dir: Path, run_dir: Path, runner_front: str | None = None, **settings: object) -> None:
+    def __init__(
+        self, model_dir: Path, run_dir: Path, runner_front: str | None = None, **settings: object
+    ) -> None:
         self.model_dir = model_dir
         self.run_dir = run_dir
         self.address = f"127.0.0.1:{free_port()}"
@@ -66,7 +68,9 @@ class System:
         while not is_serving(address):
             for name, process in self.processes.items():
                 assert process.poll() is None, f"{name} ended: {self.log_of(name)}"
-            assert time.monotonic() < deadline, f"{address} is not SERVING: {self.log_of('cachesvc')}"
+            assert time.monotonic() < deadline, (
+                f"{address} is not SERVING: {self.log_of('cachesvc')}"
+            )
             time.sleep(0.05)
 
     def log_of(self, name: str) -> str:
@@ -87,7 +91,9 @@ class System:
 
     def stats(self) -> cache_pb2.GetStatsResponse:
         with grpc.insecure_channel(self.cache_address) as channel:
-            return cache_pb2_grpc.CacheServiceStub(channel).GetStats(cache_pb2.GetStatsRequest(), timeout=10)
+            return cache_pb2_grpc.CacheServiceStub(channel).GetStats(
+                cache_pb2.GetStatsRequest(), timeout=10
+            )
 
     async def settled(self) -> cache_pb2.GetStatsResponse:
         """The stats once nothing runs or waits and every page is back."""
@@ -103,9 +109,10 @@ class System:
                     await asyncio.sleep(0.02)
 
     @contextlib.asynccontextmanager
-    async def client(self):  # noqa: ANN201 # a stub
+    async def client(self):
         async with grpc.aio.insecure_channel(
-            self.address, options=[("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+            self.address,
+            options=[("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)],
         ) as channel:
             yield inference_pb2_grpc.InferenceServiceStub(channel)
 
@@ -127,7 +134,9 @@ def running(system: System) -> Iterator[System]:
                 process.wait()
 
 
-def greedy(prompt_ids: list[int], max_tokens: int, **fields: object) -> inference_pb2.GenerateRequest:
+def greedy(
+    prompt_ids: list[int], max_tokens: int, **fields: object
+) -> inference_pb2.GenerateRequest:
     """A prompt of ids continued greedily past end tokens."""
     return inference_pb2.GenerateRequest(
         token_ids=inference_pb2.TokenIds(ids=prompt_ids),
@@ -137,6 +146,9 @@ def greedy(prompt_ids: list[int], max_tokens: int, **fields: object) -> inferenc
     )
 
 
-async def ids_of(call) -> list[int]:  # noqa: ANN001 # a stream
-    """All token ids of a Generate or Chat stream."""
-    return [token_id async for response in call for token_id in response.delta.token_ids]
+async def ids_of(call) -> list[int]:
+    """All token ids of a Generate or Chat stream from here on; its first messages may have been read."""
+    ids: list[int] = []
+    while (response := await call.read()) is not grpc.aio.EOF:
+        ids += response.delta.token_ids
+    return ids

@@ -1,4 +1,4 @@
-"""case 8.1: whoever leaves gives rows and pages back within a few steps, and nobody else notices."""
+"""Case 8.1: whoever leaves gives rows and pages back within a few steps; nobody else notices."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ async def test_a_deadline_ends_the_request_and_gives_its_pages_back(tiny: System
 
 
 @pytest.mark.parametrize("stop", ["strings", "token_ids"])
-async def test_a_stop_is_a_finish_and_not_an_abort(
-    stop: str, tiny: System, tiny_dir: Path
-) -> None:
+async def test_a_stop_is_a_finish_and_not_an_abort(stop: str, tiny: System, tiny_dir: Path) -> None:
     prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
     before = await tiny.settled()
     request = greedy(prompt_ids, 60)
@@ -105,9 +103,9 @@ async def test_a_stop_is_a_finish_and_not_an_abort(
         responses = [response async for response in stub.Generate(request)]
     finished = responses[-1].finished
     assert finished.reason == 1  # FINISH_REASON_STOP
-    assert finished.WhichOneof("matched") == stop.removesuffix("s").replace("string", "stop_string").replace(
-        "token_id", "stop_token_id"
-    )
+    assert finished.WhichOneof("matched") == stop.removesuffix("s").replace(
+        "string", "stop_string"
+    ).replace("token_id", "stop_token_id")
     after = await tiny.settled()
     assert after.finished_total == before.finished_total + 1
     assert after.cancelled_total == before.cancelled_total

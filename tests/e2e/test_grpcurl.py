@@ -28,12 +28,16 @@ def grpcurl_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def grpcurl(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [path, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def json_stream(text: str) -> list[dict]:
     decoder, messages, at = json.JSONDecoder(), [], 0
-    while (at := next((i for i in range(at, len(text)) if not text[i].isspace()), len(text))) < len(text):
+    while (at := next((i for i in range(at, len(text)) if not text[i].isspace()), len(text))) < len(
+        text
+    ):
         message, at = decoder.raw_decode(text, at)
         messages.append(message)
     return messages
@@ -52,11 +56,11 @@ def test_describe_shows_the_three_rpcs(smollm2: System, grpcurl_path: str) -> No
     described = grpcurl(
         grpcurl_path, "-plaintext", smollm2.address, "describe", "pagewire.v1.InferenceService"
     )
-    for rpc in (
-        "rpc Generate ( .pagewire.v1.GenerateRequest ) returns ( stream .pagewire.v1.GenerateResponse )",
-        "rpc Chat ( .pagewire.v1.ChatRequest ) returns ( stream .pagewire.v1.ChatResponse )",
-        "rpc Complete ( .pagewire.v1.CompleteRequest ) returns ( .pagewire.v1.CompleteResponse )",
-    ):
+    for name, streams in (("Generate", "stream "), ("Chat", "stream "), ("Complete", "")):
+        rpc = (
+            f"rpc {name} ( .pagewire.v1.{name}Request ) "
+            f"returns ( {streams}.pagewire.v1.{name}Response )"
+        )
         assert rpc in described.stdout
 
 
@@ -84,9 +88,7 @@ def test_the_inner_services_answer_reflection_and_health_on_their_sockets(
     ):
         path = address.removeprefix("unix:")
         assert service in grpcurl(grpcurl_path, "-plaintext", "-unix", path, "list").stdout
-        checked = grpcurl(
-            grpcurl_path, "-plaintext", "-unix", path, "grpc.health.v1.Health/Check"
-        )
+        checked = grpcurl(grpcurl_path, "-plaintext", "-unix", path, "grpc.health.v1.Health/Check")
         assert json.loads(checked.stdout) == {"status": "SERVING"}
 
 

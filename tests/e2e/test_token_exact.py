@@ -1,4 +1,6 @@
-"""Greedy answers in float32 equal those of transformers, whatever pages, chunks, rows and stream do."""
+"""Greedy answers in float32 equal those of transformers, whatever pages, chunks, rows and stream
+do.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ async def test_tiny_llama_is_exact_around_page_borders_in_chunks_and_with_too_fe
 
 
 async def test_a_stream_reset_in_mid_answer_changes_nothing(tiny_dir: Path, tmp_path: Path) -> None:
-    """The Execute stream is cut six times, with plans and results on their way; the runner lives."""
+    """Execute is cut six times, with plans and results on their way; the runner lives."""
     prompts, expected = clear_prompts(tiny_dir, [3, 16, 30, 50], 150)
     cutter = StreamCutter(tmp_path / "cut.sock", tmp_path / "runner.sock")
     system = System(tiny_dir, tmp_path, runner_front=cutter.front_address, num_threads=1)

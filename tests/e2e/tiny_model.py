@@ -1,4 +1,6 @@
-"""A random Llama of a few kilobytes with clear gaps between its logits, and what transformers says it answers."""
+"""A random Llama of a few kilobytes with clear gaps between its logits, and what transformers says
+it answers.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,18 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 VOCAB_SIZE = 320
 MAX_SEQ_LEN = 256
 MIN_GAP = 1e-3  # between the two best logits of the reference: below it rounding would decide
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '\\n' }}{% endfor %}"
+    "{% for turn in messages %}{{ turn['role'] + ': ' + turn['content'] + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
 )
 

@@ -1,0 +1,191 @@
+"""Starting, refusing to start, draining and stopping, of each service and of `pagewire serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+from pagewire.v1 import cache_pb2, cache_pb2_grpc, runner_pb2, runner_pb2_grpc
+
+from servicekit.health_check import is_serving
+from tests.e2e.system import System, free_port, greedy, ids_of, running
+from tests.e2e.tiny_model import clear_prompt
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+async def test_sigterm_lets_a_running_answer_end_and_leaves_nothing_behind(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    prompt_ids, expected = clear_prompt(tiny_dir, 6, 100)
+    with running(System(tiny_dir, tmp_path, num_threads=1)) as system:
+        async with system.client() as stub:
+            call = stub.Generate(greedy(prompt_ids, 100))
+            first = [await call.read() for _ in range(5)]
+            for process in system.processes.values():
+                process.send_signal(signal.SIGTERM)  # all at once
+            rest = await ids_of(call)
+        codes = await asyncio.to_thread(system.stop)
+    assert [i for response in first for i in response.delta.token_ids] + rest == expected
+    assert codes == {"gateway": 0, "cachesvc": 0, "runnersvc": 0}
+    assert names_in(tmp_path) == ["cachesvc.log", "gateway.log", "runnersvc.log"]
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_health_is_serving_only_while_the_chain_behind_is_attached(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    with running(System(tiny_dir, tmp_path, num_threads=1)) as system:
+        system.kill("runnersvc")
+        for address in (system.cache_address, system.address):
+            until(lambda address=address: not is_serving(address))
+        system.start_one("runnersvc")
+        system.wait_serving(system.address)
+        system.kill("cachesvc")
+        until(lambda: not is_serving(system.address))
+        assert is_serving(system.runner_address)
+        system.start_one("cachesvc")
+        system.wait_serving(system.address)
+
+
+def until(holds) -> None:
+    """Asks again until it holds; the suite's own time limit is the bound."""
+    while not holds():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("cachesvc", ["--runner", "unix:/nowhere/runner.sock"]),
+        ("runnersvc", ["--model", "MODEL"]),
+    ],
+)
+def test_a_socket_in_use_stays_with_its_owner(
+    name: str, arguments: list[str], tiny: System, tiny_dir: Path
+) -> None:
+    address = {"cachesvc": tiny.cache_address, "runnersvc": tiny.runner_address}[name]
+    second = run(
+        name, "--listen", address, *(str(tiny_dir) if a == "MODEL" else a for a in arguments)
+    )
+    assert second.returncode == 2
+    assert f"socket {address.removeprefix('unix:')} is in use" in second.stderr
+    assert is_serving(address)
+
+
+def test_a_second_gateway_on_one_port_names_it_and_ends(tiny: System, tiny_dir: Path) -> None:
+    second = run(
+        "gateway",
+        *("--listen", tiny.address, "--cache", tiny.cache_address, "--model", str(tiny_dir)),
+    )
+    assert second.returncode == 2
+    assert tiny.address in second.stderr
+    assert is_serving(tiny.address)
+
+
+def test_a_model_directory_without_tokenizer_is_named(tiny_dir: Path, tmp_path: Path) -> None:
+    model_dir = tmp_path / "model"
+    shutil.copytree(tiny_dir, model_dir)
+    for path in model_dir.glob("tokenizer*"):
+        path.unlink()
+    served = run(
+        *("gateway", "--listen", f"127.0.0.1:{free_port()}", "--cache", "unix:/nowhere.sock"),
+        *("--model", str(model_dir)),
+    )
+    assert served.returncode == 2
+    assert f"the model directory {model_dir} has no tokenizer.json" in served.stderr
+
+
+@pytest.mark.parametrize("name", ["gateway", "cachesvc", "runnersvc"])
+def test_an_unknown_setting_is_refused_by_name(name: str) -> None:
+    refused = run(name, "--listn", "unix:/nowhere.sock")
+    assert refused.returncode == 2
+    assert "--listn" in refused.stderr or "--listen" in refused.stderr
+
+
+async def test_a_runner_refuses_another_protocol_version_and_another_model(tiny: System) -> None:
+    attaches = {
+        "PROTOCOL_VERSION": runner_pb2.Attach(protocol_version=2, manager_id="m"),
+        "FINGERPRINT_MISMATCH": runner_pb2.Attach(
+            protocol_version=1, manager_id="m", model_fingerprint="another"
+        ),
+    }
+    async with grpc.aio.insecure_channel(tiny.runner_address) as channel:
+        for reason, attach in attaches.items():
+            call = runner_pb2_grpc.RunnerServiceStub(channel).Execute(
+                iter([runner_pb2.ExecuteRequest(attach=attach)])
+            )
+            await assert_refused(call, reason, f"attach.{reason_field(reason)}")
+    assert is_serving(tiny.address)
+
+
+async def test_a_manager_refuses_another_protocol_version_and_another_model(tiny: System) -> None:
+    opens = {
+        "PROTOCOL_VERSION": cache_pb2.Open(protocol_version=2),
+        "FINGERPRINT_MISMATCH": cache_pb2.Open(protocol_version=1, model_fingerprint="another"),
+    }
+    async with grpc.aio.insecure_channel(tiny.cache_address) as channel:
+        for reason, opened in opens.items():
+            call = cache_pb2_grpc.CacheServiceStub(channel).Session(
+                iter([cache_pb2.SessionRequest(open=opened)])
+            )
+            await assert_refused(call, reason, f"open.{reason_field(reason)}")
+    assert is_serving(tiny.address)
+
+
+def reason_field(reason: str) -> str:
+    return {"PROTOCOL_VERSION": "protocol_version", "FINGERPRINT_MISMATCH": "model_fingerprint"}[
+        reason
+    ]
+
+
+async def assert_refused(call: Iterable, reason: str, field: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(call))
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert field in caught.value.details()
+    found = error_details_pb2.ErrorInfo()
+    assert rpc_status.from_call(caught.value).details[0].Unpack(found)
+    assert (found.reason, found.metadata["field"]) == (reason, field)
+
+
+def test_pagewire_serve_says_one_line_when_ready_and_stops_its_three_services(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "gateway.cli", "serve", str(tiny_dir), "--listen", address]
+    settings = ["--socket-dir", str(tmp_path), "--num-threads", "1", "--log-level", "warning"]
+    with subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True) as serve:
+        assert serve.stdout is not None
+        assert serve.stdout.readline().startswith(f"ready at {address} after ")
+        asked = run("gateway.cli", "generate", "hello", "--address", address, "--max-tokens", "5")
+        assert asked.returncode == 0
+        assert "5 tokens in, 5 out" in asked.stderr
+        serve.send_signal(signal.SIGINT)
+        assert serve.stdout.read() == ""
+        assert serve.wait(timeout=30) == 0
+    assert names_in(tmp_path) == []
+
+
+def test_a_hub_name_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    served = run("gateway.cli", "serve", "nobody/no-such-model")
+    assert served.returncode == 2
+    assert served.stderr.count("\n") == 1
+    assert "nobody/no-such-model" in served.stderr
