@@ -87,7 +87,12 @@ class CacheManager:
         return self.rows.open(req, generation)
 
     def close_row(self, idx: int) -> None:
-        """End a row: its pages are free for the plan that closes it."""
+        """End a row: its pages are free for the plan that closes it.
+
+        Errors: PoolError, with nothing changed, for a row that is not open.
+        """
+        if self.rows.req[idx] is None:
+            raise PoolError(f"row {idx} is closed and not open")
         self.pool.free(self.first_locs(idx))
         self.rows.close(idx)
 

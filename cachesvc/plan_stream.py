@@ -122,12 +122,13 @@ class PlanStream:
             return None
         if not self._sent or self._sent[0].plan.plan_id != result.plan_id:
             raise ProtocolViolationError(f"result of plan {result.plan_id}, due is {self._due()}")
-        sent = self._sent.popleft()
+        sent = self._sent[0]
         if len(result.sampled_ids) != len(sent.record.sampling_rows):
             raise ProtocolViolationError(
                 f"plan {result.plan_id} samples {len(sent.record.sampling_rows)} rows, its "
                 f"result has {len(result.sampled_ids)}"
             )
+        self._sent.popleft()
         self.last_result_plan_id = result.plan_id
         self.refusals_in_a_row = 0
         return sent.record

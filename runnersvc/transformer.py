@@ -14,11 +14,11 @@ from kernels.reference.kv_store import store_kv
 from kernels.reference.rms_norm import rms_norm
 from kernels.reference.rotary import rotary, rotary_tables
 from kernels.reference.silu_mul import silu_mul
-from runnersvc.families import LinearScaling, ModelSpec, Rope
+from runnersvc.families import ModelSpec
 from runnersvc.kv_cache import KVCache
+from runnersvc.linear import Linear
+from runnersvc.rope import inverse_frequencies
 from runnersvc.weights import Checkpoint, LayerWeights
-
-_PACKED_FOR_TOKENS = 8  # oneDNN's layout for so many rows of input; measured best from 1 to 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,56 +117,3 @@ class _Layer:
         out[step.decode_tokens] = decode(q[step.decode_tokens])
         out[step.prefill_tokens] = prefill(q[step.prefill_tokens])
         return out
-
-
-class Linear:
-    """`x @ weight.T`, optionally added to a residual.
-
-    On a CPU the weight is laid out once as oneDNN wants it, through the operators that torch's own
-    compiler uses for this: twice as fast as F.linear for one token, three times for eight.
-    """
-
-    def __init__(self, weight: Tensor) -> None:
-        self._packed = _can_pack(weight)
-        self._weight = weight
-        if self._packed:
-            self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_FOR_TOKENS)  # noqa: SLF001
-
-    def __call__(self, x: Tensor, *, add: Tensor | None = None) -> Tensor:
-        """`x` [T, in] to [T, out], plus `add` [T, out]."""
-        if not self._packed:
-            return F.linear(x, self._weight) if add is None else F.linear(x, self._weight) + add
-        linear = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 - torch has no public name for it
-        out: Tensor
-        if add is None:
-            out = linear(x, self._weight, None, "none", [], "")
-        else:
-            out = linear.binary(x, add, self._weight, None, "add")
-        return out
-
-
-def _can_pack(weight: Tensor) -> bool:
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    if weight.dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 - as above
-    return weight.dtype == torch.float32
-
-
-def inverse_frequencies(rope: Rope, head_dim: int) -> Tensor:
-    """Rotary frequencies, float32 [head_dim / 2], in radians a token.
-
-    Linear scaling is position interpolation (Chen et al. 2023, arXiv:2306.15595); the other is that
-    of Llama 3.1 (`apply_scaling` in https://github.com/meta-llama/llama-models).
-    """
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    frequencies = 1.0 / rope.theta**exponents
-    scaling = rope.scaling
-    if scaling is None:
-        return frequencies
-    if isinstance(scaling, LinearScaling):
-        return frequencies / scaling.factor
-    turns = scaling.original_max_seq_len / (2 * math.pi / frequencies)  # in the original context
-    low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    share = ((turns - low) / (high - low)).clamp(0, 1)  # of the unscaled frequency
-    return frequencies * share + frequencies / scaling.factor * (1 - share)

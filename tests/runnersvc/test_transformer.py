@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from runnersvc.families import load_spec
-from runnersvc.transformer import inverse_frequencies
+from runnersvc.rope import inverse_frequencies
 from tests.runnersvc.tiny_llama import (
     CONFIG,
     Row,

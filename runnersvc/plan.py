@@ -1,1 +1,0 @@
-from servicekit.plan import Int32Array, Plan, Refusal, Result, RowOpen  # noqa
