@@ -147,7 +147,7 @@ def greedy(
 
 
 async def ids_of(call) -> list[int]:
-    """All token ids of a Generate or Chat stream from here on; its first messages may have been read."""
+    """All token ids of a stream from here on; its first messages may have been read."""
     ids: list[int] = []
     while (response := await call.read()) is not grpc.aio.EOF:
         ids += response.delta.token_ids
