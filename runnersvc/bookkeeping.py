@@ -166,19 +166,23 @@ class Books:
         rows, positions, locs = plan.write_rows, plan.write_positions, plan.write_locs
         page_size = self._page_size
         self._known_open(rows, "a table write")
-        if np.any((positions < 0) | (positions >= self._pages_a_row * page_size)):
+        if np.any(wrong := (positions < 0) | (positions >= self._pages_a_row * page_size)):
             raise _BrokenError(
-                "POSITION", f"a table write past position {self._pages_a_row * page_size - 1}", rows
+                "POSITION",
+                f"a table write past position {self._pages_a_row * page_size - 1}",
+                rows[wrong],
             )
-        if np.any((locs < 0) | (locs >= self._runner.pool_tokens)):
+        if np.any(wrong := (locs < 0) | (locs >= self._runner.pool_tokens)):
             raise _BrokenError(
-                "TABLE_WRITE", f"a loc outside 0 … {self._runner.pool_tokens - 1}", rows
+                "TABLE_WRITE", f"a loc outside 0 … {self._runner.pool_tokens - 1}", rows[wrong]
+            )
+        if np.any(wrong := np.bincount(rows) % page_size != 0):
+            raise _BrokenError(
+                "TABLE_WRITE", "the table write does not cover whole pages", np.flatnonzero(wrong)
             )
         order = np.argsort(
             rows.astype(np.int64) * (self._pages_a_row * page_size) + positions, kind="stable"
         )
-        if len(order) % page_size:
-            raise _BrokenError("TABLE_WRITE", "the table write does not cover whole pages", rows)
         rows = rows[order].reshape(-1, page_size)
         positions = positions[order].reshape(-1, page_size)
         locs = locs[order].reshape(-1, page_size)
@@ -197,8 +201,9 @@ class Books:
                 rows[~whole, 0],
             )
         at = (rows[:, 0], positions[:, 0] // page_size)
-        if len(np.unique(at[0].astype(np.int64) * self._pages_a_row + at[1])) != len(at[0]):
-            raise _BrokenError("TABLE_WRITE", "a (row, position) twice", at[0])
+        again = (at[0][1:] == at[0][:-1]) & (at[1][1:] == at[1][:-1])  # they are in order
+        if np.any(again):
+            raise _BrokenError("TABLE_WRITE", "a (row, position) twice", at[0][1:][again])
         before = self._page_of[at]
         self._add_pointers(before[before != self._dummy_page], -1)
         page_ids = locs[:, 0] // page_size
