@@ -41,11 +41,13 @@ demo: model
 model: .venv/.made
 	$(BIN)/pagewire fetch $(MODEL)
 
+# Both runs, whatever fails.
 test: model .venv-light/.made
-	$(BIN)/pytest
-	@echo "The same services without torch:"
-	@.venv-light/bin/python -c 'import importlib.util, sys; sys.exit(".venv-light has torch" if importlib.util.find_spec("torch") else 0)'
-	.venv-light/bin/pytest -m "not torch" tests/cachesvc tests/gateway tests/servicekit
+	@failed=; $(BIN)/pytest || failed=y; \
+	echo "Where torch is absent:"; \
+	.venv-light/bin/python -c 'import importlib.util, sys; sys.exit(".venv-light has torch" if importlib.util.find_spec("torch") else 0)' || failed=y; \
+	.venv-light/bin/pytest -m "not torch" tests/cachesvc tests/gateway tests/servicekit || failed=y; \
+	[ -z "$$failed" ] || { echo "make test: failed" >&2; exit 1; }
 
 # All of them, whatever fails: one run shows everything.
 check: .venv/.made proto-check

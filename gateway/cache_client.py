@@ -5,34 +5,23 @@ it is lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable
 
 import grpc
 import structlog
 from pagewire.v1 import cache_pb2 as pb
 from pagewire.v1 import cache_pb2_grpc, sampling_pb2
 
+from gateway.submission import Submission
 from gateway.token_feed import EndCause, TokenFeed
 from servicekit.errors import Internal, PagewireError, Reason, Unavailable, error_named
 from servicekit.plan import PROTOCOL_VERSION
-from servicekit.sampling import Sampling
 from servicekit.status import error_of
 
 log = structlog.get_logger()
 
 RETRY_S = (0.05, 1.0)  # first and longest wait before opening again
 _CAUSE_PREFIX = "FINISH_CAUSE_"
-
-
-class Submission(NamedTuple):
-    """A request as the manager takes it."""
-
-    request_id: str
-    prompt_ids: Sequence[int]
-    sampling: Sampling
-    max_tokens: int | None
-    stop_token_ids: Sequence[int]
 
 
 class CacheClient:
@@ -66,9 +55,6 @@ class CacheClient:
         return self._commands is not None and self._attached
 
     def submit(self, submission: Submission) -> TokenFeed:
-        """Hand a request over. Errors: Unavailable without a session; the feed raises what the
-        manager answers.
-        """
         if self._commands is None:
             raise Unavailable(
                 Reason.CHAIN_NOT_ATTACHED,
@@ -98,7 +84,6 @@ class CacheClient:
         return feed
 
     def stop(self, feed: TokenFeed, kept_tokens: int) -> None:
-        """The answer is complete: a finish. Nothing happens for a feed that is over."""
         if self._forget(feed):
             assert self._commands is not None
             self._commands.put_nowait(
@@ -106,7 +91,6 @@ class CacheClient:
             )
 
     def cancel(self, feed: TokenFeed) -> None:
-        """Nobody wants the answer: an abort. Nothing happens for a feed that is over."""
         if self._forget(feed):
             assert self._commands is not None
             self._commands.put_nowait(pb.SessionRequest(cancel=pb.Cancel(key=feed.key)))

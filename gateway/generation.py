@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from gateway.cache_client import CacheClient, Submission
+from gateway.submission import Manager, Submission
 from gateway.text_stream import Delta, TextStream
 from gateway.token_feed import EndCause, TokenFeed
 from gateway.tokenizer import Tokenizer
@@ -69,15 +69,13 @@ class Generation:
     request.
     """
 
-    def __init__(
-        self, client: CacheClient, tokenizer: Tokenizer, request: GenerationRequest
-    ) -> None:
+    def __init__(self, manager: Manager, tokenizer: Tokenizer, request: GenerationRequest) -> None:
         """Errors: InvalidArgument for stop strings or token ids that cannot be."""
         _check_count("stop.strings", len(request.stop_strings))
         _check_count("stop.token_ids", len(request.stop_token_ids))
         check_token_ids("prompt", request.prompt_ids, tokenizer.vocab_size)
         check_token_ids("stop.token_ids", request.stop_token_ids, tokenizer.vocab_size)
-        self._client = client
+        self._manager = manager
         self._request = request
         own_ends = frozenset() if request.ignore_eos else tokenizer.end_token_ids
         self._end_token_ids = frozenset(end for end in own_ends if end < tokenizer.vocab_size)
@@ -94,7 +92,7 @@ class Generation:
         the request with.
         """
         request = self._request
-        feed = self._client.submit(
+        feed = self._manager.submit(
             Submission(
                 request_id=request.request_id,
                 prompt_ids=request.prompt_ids,
@@ -109,7 +107,7 @@ class Generation:
             async for event in self._answer(feed):
                 yield event
         finally:
-            self._client.cancel(feed)
+            self._manager.cancel(feed)
 
     async def _answer(self, feed: TokenFeed) -> AsyncGenerator[Event, None]:
         ended: EndCause | None = None
@@ -122,7 +120,7 @@ class Generation:
                 yield delta
         delta = self._text.finish()
         if self._text.stopped is not None:
-            self._client.stop(feed, self._text.kept_tokens)
+            self._manager.stop(feed, self._text.kept_tokens)
         if delta.text or delta.token_ids:
             yield delta
         yield self._finished(ended)

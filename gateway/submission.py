@@ -1,0 +1,34 @@
+"""What a stream asks of the manager, whatever carries it there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from gateway.token_feed import TokenFeed
+from servicekit.sampling import Sampling
+
+
+class Submission(NamedTuple):
+    """A request as the manager takes it."""
+
+    request_id: str
+    prompt_ids: Sequence[int]
+    sampling: Sampling
+    max_tokens: int | None
+    stop_token_ids: Sequence[int]
+
+
+class Manager(Protocol):
+    """`CacheClient` speaks to a real one."""
+
+    def submit(self, submission: Submission) -> TokenFeed:
+        """Hand a request over. Errors: Unavailable without a session; the feed raises what the
+        manager answers.
+        """
+
+    def stop(self, feed: TokenFeed, kept_tokens: int) -> None:
+        """The answer is complete: a finish. Nothing happens for a feed that is over."""
+
+    def cancel(self, feed: TokenFeed) -> None:
+        """Nobody wants the answer: an abort. Nothing happens for a feed that is over."""

@@ -1,0 +1,177 @@
+"""One answer against a manager that the test plays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+import pytest
+
+from gateway.generation import Event, Finished, FinishReason, Generation, GenerationRequest, Started
+from gateway.submission import Submission
+from gateway.text_stream import Delta
+from gateway.token_feed import EndCause, TokenFeed
+from gateway.tokenizer import Tokenizer
+from servicekit.errors import InvalidArgument, PagewireError, Reason, Unavailable
+from servicekit.sampling import Sampling
+from tests.gateway.tiny_tokenizers import load_tiny
+
+
+class PlayedManager:
+    """Accepts everything and answers with the ids it was made with, one at a time."""
+
+    def __init__(self, answer: Sequence[int], end: EndCause | PagewireError) -> None:
+        self._answer, self._end = answer, end
+        self.submissions: list[Submission] = []
+        self.stopped: list[int] = []
+        self.cancelled = 0
+
+    def submit(self, submission: Submission) -> TokenFeed:
+        self.submissions.append(submission)
+        feed = TokenFeed(key=1)
+        feed.put_accepted()
+        for token_id in self._answer:
+            feed.put_token(token_id)
+        if isinstance(self._end, PagewireError):
+            feed.put_failure(self._end)
+        else:
+            feed.put_end(self._end)
+        return feed
+
+    def stop(self, feed: TokenFeed, kept_tokens: int) -> None:
+        self.stopped.append(kept_tokens)
+
+    def cancel(self, feed: TokenFeed) -> None:
+        self.cancelled += not (feed.over or self.stopped)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return load_tiny(tmp_path_factory.mktemp("tokenizer"), "byte_level")
+
+
+def asked(tokenizer: Tokenizer, **fields: object) -> GenerationRequest:
+    return GenerationRequest("id", tokenizer.encode("Hi"), Sampling(temperature=0), **fields)
+
+
+async def answer(
+    manager: PlayedManager, tokenizer: Tokenizer, request: GenerationRequest
+) -> tuple[str, list[int], Finished]:
+    events: list[Event] = []
+    async with aclosing(Generation(manager, tokenizer, request).events()) as stream:
+        events += [event async for event in stream]
+    started, *deltas, finished = events
+    assert started == Started("id", len(request.prompt_ids))
+    assert all(isinstance(delta, Delta) for delta in deltas)
+    assert isinstance(finished, Finished)
+    text = "".join(delta.text for delta in deltas)
+    return text, [token_id for delta in deltas for token_id in delta.token_ids], finished
+
+
+async def test_an_end_token_is_counted_and_named_and_not_shown(tokenizer: Tokenizer) -> None:
+    (end_id,) = tokenizer.end_token_ids
+    ids = [*tokenizer.encode("well"), end_id]
+    text, token_ids, finished = await answer(
+        PlayedManager(ids, EndCause.STOP_TOKEN), tokenizer, asked(tokenizer)
+    )
+    assert (text, token_ids) == ("well", ids)
+    assert finished.reason is FinishReason.STOP
+    assert finished.end_token_id == end_id
+    assert finished.completion_tokens == len(ids)
+
+
+async def test_end_tokens_are_submitted_as_stop_ids_unless_they_are_to_be_ignored(
+    tokenizer: Tokenizer,
+) -> None:
+    (end_id,) = tokenizer.end_token_ids
+    manager = PlayedManager([5], EndCause.MAX_TOKENS)
+    await answer(manager, tokenizer, asked(tokenizer, stop_token_ids=[7]))
+    await answer(manager, tokenizer, asked(tokenizer, stop_token_ids=[7], ignore_eos=True))
+    assert [submission.stop_token_ids for submission in manager.submissions] == [
+        sorted([7, end_id]),
+        [7],
+    ]
+
+
+async def test_a_stop_string_is_a_stop_at_the_manager_with_the_tokens_kept(
+    tokenizer: Tokenizer,
+) -> None:
+    ids = tokenizer.encode("one two three")
+    manager = PlayedManager(ids, EndCause.MAX_TOKENS)
+    text, token_ids, finished = await answer(
+        manager, tokenizer, asked(tokenizer, stop_strings=[" two"])
+    )
+    assert text == "one"
+    assert tokenizer.decode(token_ids) == "one"
+    assert finished.reason is FinishReason.STOP
+    assert finished.stop_string == " two"
+    assert manager.stopped == [finished.completion_tokens] == [len(token_ids)]
+
+
+async def test_a_full_pool_is_a_length_with_its_detail(tokenizer: Tokenizer) -> None:
+    manager = PlayedManager(tokenizer.encode("so"), EndCause.CACHE_FULL)
+    text, _, finished = await answer(manager, tokenizer, asked(tokenizer))
+    assert (text, finished.reason, finished.detail) == ("so", FinishReason.LENGTH, "cache_full")
+
+
+async def test_a_failure_in_mid_answer_is_raised_after_the_tokens_before_it(
+    tokenizer: Tokenizer,
+) -> None:
+    lost = Unavailable(Reason.SESSION_LOST, "cachesvc was lost")
+    manager = PlayedManager(tokenizer.encode("half"), lost)
+    texts: list[str] = []
+
+    async def read() -> None:
+        async for event in Generation(manager, tokenizer, asked(tokenizer)).events():
+            texts.append(event.text if isinstance(event, Delta) else "")
+
+    with pytest.raises(Unavailable, match="cachesvc was lost"):
+        await read()
+    assert "".join(texts) == "half"
+
+
+async def test_whoever_leaves_early_cancels_the_request(tokenizer: Tokenizer) -> None:
+    class NeverEnds(PlayedManager):
+        def submit(self, submission: Submission) -> TokenFeed:
+            feed = TokenFeed(key=1)
+            feed.put_accepted()
+            feed.put_token(5)
+            return feed
+
+    manager = NeverEnds([], EndCause.MAX_TOKENS)
+    async with aclosing(Generation(manager, tokenizer, asked(tokenizer)).events()) as stream:
+        await take_one(stream)
+    assert manager.cancelled == 1
+
+
+async def take_one(stream: AsyncIterator[Event]) -> None:
+    await anext(stream)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"stop_strings": ["a"] * 65}, "stop.strings"),
+        ({"stop_token_ids": [1] * 65}, "stop.token_ids"),
+        ({"stop_strings": [""]}, "stop.strings"),
+        ({"stop_token_ids": [-1]}, "stop.token_ids"),
+        ({"stop_token_ids": [2**31 - 1]}, "stop.token_ids"),
+    ],
+)
+def test_what_cannot_stop_is_refused_before_anything_is_submitted(
+    fields: dict, field: str, tokenizer: Tokenizer
+) -> None:
+    manager = PlayedManager([], EndCause.MAX_TOKENS)
+    with pytest.raises(InvalidArgument, match=field) as caught:
+        Generation(manager, tokenizer, asked(tokenizer, **fields))
+    assert caught.value.metadata["field"] == field
+    assert not manager.submissions
+
+
+async def test_case_7_5_ready_ids_are_submitted_unchanged(tokenizer: Tokenizer) -> None:
+    """Case 7.5: no BOS is added to ids that come ready, nor one taken away."""
+    manager = PlayedManager([5], EndCause.MAX_TOKENS)
+    prompts = [[5, 6], [tokenizer.bos_token_id, 5], [tokenizer.bos_token_id] * 2]
+    for ids in prompts:
+        await answer(manager, tokenizer, GenerationRequest("id", ids, Sampling(temperature=0)))
+    assert [submission.prompt_ids for submission in manager.submissions] == prompts

@@ -1,0 +1,131 @@
+"""One thread executes plans in order and says what came of each."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from runnersvc.executor import Answer, Executor
+from servicekit.plan import Int32Array, Plan, Refusal, Result
+from tests.cachesvc.builders import ints, plan
+
+REFUSAL = Refusal(9, "STORE", "a store", (0,), 8)
+
+
+class Model:
+    """Samples its plan's id; waits for `gate`; breaks at plan 13."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.executed: list[int] = []
+        self.threads: set[int] = set()
+
+    def execute(self, work: Plan) -> Int32Array:
+        self.gate.wait()
+        self.threads.add(threading.get_ident())
+        if work.plan_id == 13:
+            raise ValueError("unlucky")
+        self.executed.append(work.plan_id)
+        return ints(work.plan_id)
+
+
+@dataclass
+class Bench:
+    model: Model = field(default_factory=Model)
+    published: queue.SimpleQueue[tuple[Plan | None, Answer]] = field(
+        default_factory=queue.SimpleQueue
+    )
+    failures: queue.SimpleQueue[Exception] = field(default_factory=queue.SimpleQueue)
+
+    def __post_init__(self) -> None:
+        self.executor = Executor(
+            self.model, lambda work, answer: self.published.put((work, answer)), self.failures.put
+        )
+
+    def answers(self, count: int) -> list[Answer]:
+        return [self.published.get(timeout=10)[1] for _ in range(count)]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.model.gate.set()
+    made.executor.stop()
+
+
+def test_plans_are_executed_in_order_on_one_thread_of_its_own(bench: Bench) -> None:
+    for plan_id in (1, 2, 3):
+        bench.executor.put(plan(plan_id))
+    answers = bench.answers(3)
+    assert [answer.plan_id for answer in answers] == [1, 2, 3]
+    assert [answer.sampled_ids.tolist() for answer in answers if isinstance(answer, Result)] == [
+        [1],
+        [2],
+        [3],
+    ]
+    assert len(bench.model.threads) == 1
+    assert threading.get_ident() not in bench.model.threads
+
+
+def test_each_result_comes_with_its_plan(bench: Bench) -> None:
+    sent = plan(5)
+    bench.executor.put(sent)
+    work, answer = bench.published.get(timeout=10)
+    assert work is sent
+    assert isinstance(answer, Result)
+    assert answer.waited_us >= 0
+    assert answer.device_us >= 0
+
+
+def test_a_refusal_waits_for_its_turn(bench: Bench) -> None:
+    bench.model.gate.clear()
+    bench.executor.put(plan(8))
+    bench.executor.put(REFUSAL)
+    assert bench.published.empty()
+    bench.model.gate.set()
+    result, refusal = bench.answers(2)
+    assert result.plan_id == 8
+    assert refusal is REFUSAL
+
+
+def test_it_waits_for_no_reader(bench: Bench) -> None:
+    for plan_id in range(20, 120):
+        bench.executor.put(plan(plan_id))
+    bench.executor.stop()
+    assert bench.model.executed == list(range(20, 120))
+    bench.executor = Executor(bench.model, lambda *_: None, bench.failures.put)
+
+
+async def test_a_call_runs_after_everything_put_before_and_on_the_same_thread(bench: Bench) -> None:
+    for plan_id in (1, 2, 3):
+        bench.executor.put(plan(plan_id))
+    executed, thread = await bench.executor.call(
+        lambda: (list(bench.model.executed), threading.get_ident())
+    )
+    assert executed == [1, 2, 3]
+    assert {thread} == bench.model.threads
+
+
+def test_after_a_failure_it_is_reported_and_nothing_more_is_executed(bench: Bench) -> None:
+    for plan_id in (12, 13, 14):
+        bench.executor.put(plan(plan_id))
+    assert str(bench.failures.get(timeout=10)) == "unlucky"
+    bench.executor.stop()
+    assert bench.model.executed == [12]
+    assert bench.answers(1)[0].plan_id == 12
+    assert bench.published.empty()
+
+
+def test_stop_returns_when_what_was_put_before_is_executed(bench: Bench) -> None:
+    bench.model.gate.clear()
+    for plan_id in (1, 2):
+        bench.executor.put(plan(plan_id))
+    bench.model.gate.set()
+    bench.executor.stop()
+    assert bench.model.executed == [1, 2]

@@ -1,0 +1,295 @@
+"""RunnerService over a real server: the handshake, answers in order, a dropped stream, the drain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+import torch
+from pagewire.v1 import runner_pb2 as pb
+from pagewire.v1 import runner_pb2_grpc
+
+from runnersvc.runner import Runner
+from runnersvc.service import RunnerService
+from servicekit.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from servicekit.errors import PagewireError, Reason, Unavailable
+from servicekit.plan import Plan
+from servicekit.plan_codec import encode_plan
+from servicekit.status import error_of
+from tests.cachesvc.builders import describe
+from tests.cachesvc.rpc import channel_to, failure_of, served
+from tests.runnersvc.gated_memory import GatedMemory
+from tests.runnersvc.test_runner import ANSWER, decode, prefill
+
+pytestmark = pytest.mark.torch
+
+
+class Bench:
+    """A runner service with a model that can be held, and a channel to it."""
+
+    def __init__(self, address: str, service: RunnerService) -> None:
+        self.service = service
+        self.memory = GatedMemory(describe())
+        self.runner = Runner(self.memory, describe())
+        self.page_table = torch.arange(4 * 32, dtype=torch.int32).reshape(4, 32)
+        self.channel = channel_to(address)
+        self.stub = runner_pb2_grpc.RunnerServiceStub(self.channel)
+
+    async def execute(self, **attach: Any) -> Any:
+        """A stream whose first message is Attach."""
+        call = self.stub.Execute()
+        fields = {"protocol_version": 1, "manager_id": "manager-1", **attach}
+        await call.write(pb.ExecuteRequest(attach=pb.Attach(**fields)))
+        return call
+
+    async def attached(self, **attach: Any) -> Any:
+        """A live stream; Attached is read. Waits until the former one is noticed to be over."""
+        while True:
+            call = await self.execute(**attach)
+            try:
+                answer = await call.read()
+            except grpc.aio.AioRpcError as error:
+                assert error_of(error).reason is Reason.STREAM_ALREADY_LIVE
+                continue
+            assert answer.WhichOneof("response") == "attached"
+            call.answer = answer.attached
+            return call
+
+
+async def send(call: Any, *plans: Plan) -> None:
+    for one in plans:
+        await call.write(pb.ExecuteRequest(plan=encode_plan(one)))
+
+
+async def results(call: Any, count: int) -> list[tuple[int, list[int]]]:
+    answers = [await call.read() for _ in range(count)]
+    assert [answer.WhichOneof("response") for answer in answers] == ["result"] * count
+    return [(answer.result.plan_id, list(answer.result.sampled_ids)) for answer in answers]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    service = RunnerService()
+    async with served(runner_pb2_grpc.add_RunnerServiceServicer_to_server, service) as address:
+        made = Bench(address, service)
+        service.load(made.runner, made.page_table)
+        yield made
+        made.memory.gate.set()
+        await made.channel.close()
+    made.runner.stop()
+
+
+class TestAttach:
+    async def test_it_is_answered_with_what_the_runner_is(self, bench: Bench) -> None:
+        call = await bench.attached()
+        description = call.answer.description
+        assert (description.model_fingerprint, description.page_size) == ("tiny", 4)
+        assert (description.num_pages, description.num_rows) == (8, 3)
+        assert (description.max_seq_len, description.vocab_size) == (24, 16)
+        assert call.answer.boot_id == bench.runner.boot_id
+        assert (call.answer.last_executed, call.answer.last_manager_id) == (0, "")
+
+    async def test_another_protocol_version_is_refused(self, bench: Bench) -> None:
+        error = await failure_of(await bench.execute(protocol_version=7))
+        assert isinstance(error, FailedPrecondition)
+        assert error.reason is Reason.PROTOCOL_VERSION
+        assert error.metadata == {"field": "attach.protocol_version"}
+        assert "attach.protocol_version is 7" in error.message
+
+    async def test_another_fingerprint_is_refused(self, bench: Bench) -> None:
+        error = await failure_of(await bench.execute(model_fingerprint="another"))
+        assert isinstance(error, FailedPrecondition)
+        assert error.reason is Reason.FINGERPRINT_MISMATCH
+        assert error.metadata == {"field": "attach.model_fingerprint"}
+        assert "another" in error.message
+        assert "tiny" in error.message
+
+    async def test_a_second_stream_is_refused_while_one_is_live(self, bench: Bench) -> None:
+        live = await bench.attached()
+        error = await failure_of(await bench.execute(manager_id="manager-2"))
+        assert isinstance(error, AlreadyExists)
+        assert error.reason is Reason.STREAM_ALREADY_LIVE
+        await send(live, prefill())
+        assert await results(live, 1) == [(1, [ANSWER[0]])], "the live stream goes on"
+
+    async def test_another_first_message_is_refused(self, bench: Bench) -> None:
+        call = bench.stub.Execute()
+        await send(call, prefill())
+        error = await failure_of(call)
+        assert isinstance(error, InvalidArgument)
+        assert (error.reason, error.metadata) == (Reason.PROTOCOL_VIOLATION, {"field": "attach"})
+
+    async def test_an_empty_stream_is_refused(self, bench: Bench) -> None:
+        call = bench.stub.Execute()
+        await call.done_writing()
+        assert (await failure_of(call)).reason is Reason.PROTOCOL_VIOLATION
+
+    async def test_an_attach_in_the_middle_ends_the_stream_and_the_next_is_taken(
+        self, bench: Bench
+    ) -> None:
+        call = await bench.attached()
+        await send(call, prefill())
+        await call.write(pb.ExecuteRequest(attach=pb.Attach(protocol_version=1)))
+        await results(call, 1)
+        error = await failure_of(call)
+        assert isinstance(error, InvalidArgument)
+        assert (error.reason, error.metadata) == (Reason.PROTOCOL_VIOLATION, {"field": "plan"})
+        assert (await bench.attached()).answer.last_executed == 1
+
+    async def test_before_the_model_is_loaded_it_is_unavailable(self) -> None:
+        service = RunnerService()
+        add = runner_pb2_grpc.add_RunnerServiceServicer_to_server
+        async with served(add, service) as address, channel_to(address) as channel:
+            call = runner_pb2_grpc.RunnerServiceStub(channel).Execute()
+            await call.write(pb.ExecuteRequest(attach=pb.Attach(protocol_version=1)))
+            error = await failure_of(call)
+        assert isinstance(error, Unavailable)
+        assert error.reason is Reason.CHAIN_NOT_ATTACHED
+
+
+class TestAnswers:
+    async def test_results_come_in_plan_order(self, bench: Bench) -> None:
+        call = await bench.attached()
+        await send(call, prefill(), decode(2, 3), decode(3, 4))
+        assert await results(call, 3) == [(nth + 1, [ANSWER[nth]]) for nth in range(3)]
+
+    async def test_a_refusal_follows_earlier_results_and_ends_in_silence(
+        self, bench: Bench
+    ) -> None:
+        call = await bench.attached()
+        await send(call, prefill(), decode(2, 9), decode(3, 4), prefill(2))
+        assert await results(call, 1) == [(1, [ANSWER[0]])]
+        refusal = (await call.read()).refusal
+        assert (refusal.plan_id, refusal.last_accepted_plan_id) == (2, 1)
+        assert refusal.reason == pb.REFUSAL_REASON_CACHED_LEN
+        assert list(refusal.named_rows) == [0]
+        assert "cached_len 9" in refusal.message
+        assert await results(call, 1) == [(2, [ANSWER[0]])], "plan 3 was dropped in silence"
+
+    async def test_a_stream_that_the_manager_ends_is_answered_to_its_end(
+        self, bench: Bench
+    ) -> None:
+        call = await bench.attached()
+        await send(call, prefill(), decode(2, 3))
+        await call.done_writing()
+        assert [plan_id for plan_id, _ in await results(call, 2)] == [1, 2]
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+
+
+class TestADroppedStream:
+    async def test_two_plans_in_flight_are_executed_and_their_results_sent_again(
+        self, bench: Bench
+    ) -> None:
+        call = await bench.attached()
+        await send(call, prefill())
+        await results(call, 1)
+        bench.memory.gate.clear()
+        await send(call, decode(2, 3), decode(3, 4))
+        while bench.runner._books.last_plan_id < 3:
+            await asyncio.sleep(0)  # until the reader has accepted both
+        call.cancel()
+        bench.memory.gate.set()
+        again = await bench.attached(boot_id=bench.runner.boot_id, last_result_plan_id=1)
+        assert (again.answer.last_executed, again.answer.last_manager_id) == (3, "manager-1")
+        assert await results(again, 2) == [(2, [ANSWER[1]]), (3, [ANSWER[2]])]
+        await send(again, decode(4, 5, acked_plan_id=3))
+        assert await results(again, 1) == [(4, [ANSWER[3]])]
+
+    async def test_its_place_is_free_while_an_answer_could_not_be_written(
+        self, bench: Bench
+    ) -> None:
+        """A reader that stopped reading holds the server in the middle of a write."""
+        call = await bench.attached()
+        await send(call, prefill())
+        for plan_id in range(2, 2000):  # refused each: far more than a window of answers
+            await send(call, prefill(2, literal_ids=[1, 2, 99]))
+        call.cancel()
+        again = await asyncio.wait_for(bench.attached(boot_id=bench.runner.boot_id), 10)
+        assert again.answer.last_executed == 1
+
+
+class TestReadPageTable:
+    async def test_it_reads_a_stretch_of_a_row(self, bench: Bench) -> None:
+        call = await bench.attached()
+        await send(call, prefill())
+        await results(call, 1)
+        read = await bench.stub.ReadPageTable(
+            pb.ReadPageTableRequest(table_idx=1, start=3, num_positions=2)
+        )
+        assert (list(read.locs), read.last_executed) == ([35, 36], 1)
+
+    async def test_without_a_number_it_reads_to_the_end_and_the_dummy_row_too(
+        self, bench: Bench
+    ) -> None:
+        read = await bench.stub.ReadPageTable(pb.ReadPageTableRequest(table_idx=3, start=30))
+        assert (list(read.locs), read.last_executed) == ([126, 127], 0)
+
+    async def test_none_asked_for_is_none(self, bench: Bench) -> None:
+        read = await bench.stub.ReadPageTable(pb.ReadPageTableRequest(start=32, num_positions=0))
+        assert list(read.locs) == []
+
+    @pytest.mark.parametrize("table_idx", [-1, 4])
+    async def test_a_row_that_does_not_exist(self, bench: Bench, table_idx: int) -> None:
+        error = await self.refused(bench, table_idx=table_idx)
+        assert isinstance(error, NotFound)
+        assert (error.reason, error.metadata) == (Reason.ROW_NOT_FOUND, {"field": "table_idx"})
+        assert f"table_idx is {table_idx}" in error.message
+
+    @pytest.mark.parametrize(
+        ("start", "num_positions"), [(-1, 1), (33, None), (0, 33), (4, -1), (31, 2)]
+    )
+    async def test_positions_outside_the_row(
+        self, bench: Bench, start: int, num_positions: int | None
+    ) -> None:
+        error = await self.refused(bench, start=start, num_positions=num_positions)
+        assert isinstance(error, InvalidArgument)
+        assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "start"})
+
+    async def refused(self, bench: Bench, **fields: int | None) -> PagewireError:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await bench.stub.ReadPageTable(pb.ReadPageTableRequest(**fields))
+        return error_of(caught.value)
+
+
+class TestDrain:
+    async def test_what_was_accepted_is_answered_then_the_stream_ends(self, bench: Bench) -> None:
+        call = await bench.attached()
+        bench.memory.gate.clear()
+        await send(call, prefill(), decode(2, 3))
+        while bench.runner._books.last_plan_id < 2:
+            await asyncio.sleep(0)  # until the reader has accepted both
+        await bench.service.drain()
+        bench.memory.gate.set()
+        assert [plan_id for plan_id, _ in await results(call, 2)] == [1, 2]
+        error = await failure_of(call)
+        assert isinstance(error, Unavailable)
+        assert error.reason is Reason.DRAINING
+
+    async def test_no_new_stream_is_taken(self, bench: Bench) -> None:
+        await bench.service.drain()
+        error = await failure_of(await bench.execute())
+        assert isinstance(error, Unavailable)
+        assert error.reason is Reason.DRAINING
+
+    async def test_a_manager_that_ends_its_stream_within_the_grace_is_not_cut_off(
+        self, bench: Bench
+    ) -> None:
+        call = await bench.attached()
+        draining = asyncio.create_task(bench.service.drain(grace_s=60))
+        await send(call, prefill())
+        assert [plan_id for plan_id, _ in await results(call, 1)] == [1]
+        call.cancel()
+        await asyncio.wait_for(draining, 10)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The tensor of a page table needs no more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
