@@ -79,7 +79,6 @@ class RunnerClient:
     async def _one_stream(self) -> str:
         """One Execute call from Attach to its end. Returns why it ended."""
         call = runner_pb2_grpc.RunnerServiceStub(self._channel).Execute()
-        sender: asyncio.Task[None] | None = None
         try:
             await call.write(pb.ExecuteRequest(attach=encode_attach(self._core.attach_request())))
             answer: Any = await call.read()
@@ -90,9 +89,7 @@ class RunnerClient:
             for plan in resend:
                 await call.write(pb.ExecuteRequest(plan=encode_plan(plan)))
             self._on_change()
-            sender = asyncio.create_task(self._send_plans(call))
-            self.wake()
-            return await self._read_answers(call)
+            return await self._drive(call)
         except grpc.aio.AioRpcError as error:
             return error_of(error).message
         except asyncio.InvalidStateError:  # grpc.aio: written to after the call ended
@@ -101,10 +98,22 @@ class RunnerClient:
             log.error("runner refused by the manager", error=str(error))
             return str(error)
         finally:
-            if sender is not None:
-                sender.cancel()
-                await asyncio.gather(sender, return_exceptions=True)
             call.cancel()
+
+    async def _drive(self, call: Any) -> str:
+        """Send and read until either ends; what one raises ends both. Returns why it ended."""
+        self.wake()
+        reader = asyncio.create_task(self._read_answers(call))
+        sender = asyncio.create_task(self._send_plans(call))
+        try:
+            await asyncio.wait((reader, sender), return_when=asyncio.FIRST_COMPLETED)
+            if not reader.done():
+                await sender
+            return await reader
+        finally:
+            reader.cancel()
+            sender.cancel()
+            await asyncio.gather(reader, sender, return_exceptions=True)
 
     async def _send_plans(self, call: Any) -> None:
         while True:

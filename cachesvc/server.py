@@ -30,7 +30,7 @@ async def serve(config: CacheConfig) -> None:
     done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
     service.draining = True
     if stop in done:
-        await asyncio.wait((asyncio.create_task(service.idle.wait()),), timeout=config.grace_s)
+        await host.within_grace(asyncio.create_task(service.idle.wait()), config.grace_s)
     for task in tasks:
         task.cancel()
     await host.stop(0 if core.live_count else SESSION_GRACE_S)

@@ -24,7 +24,7 @@ from servicekit.errors import (
     Reason,
     Unavailable,
 )
-from servicekit.plan import PROTOCOL_VERSION
+from servicekit.plan import PROTOCOL_VERSION, RunnerDescription
 from servicekit.sampling import Sampling
 
 log = structlog.get_logger()
@@ -55,6 +55,8 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         try:
             while (message := await session.take()) is not None:
                 yield message
+            if session.failure is not None:
+                raise session.failure
             await reader  # raises what a bad command raised
         finally:
             reader.cancel()
@@ -83,18 +85,10 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                 f"{PROTOCOL_VERSION}",
                 field="open.protocol_version",
             )
+        session = GatewaySession(self._next_session_id, first.open.model_fingerprint)
         runner = self.core.runner
-        if runner is not None and first.open.model_fingerprint not in (
-            "",
-            runner.model_fingerprint,
-        ):
-            raise FailedPrecondition(
-                Reason.FINGERPRINT_MISMATCH,
-                f"open.model_fingerprint is {first.open.model_fingerprint}; the runner serves "
-                f"{runner.model_fingerprint}",
-                field="open.model_fingerprint",
-            )
-        session = GatewaySession(self._next_session_id)
+        if (mismatch := _mismatch(session, runner)) is not None:
+            raise mismatch
         self._next_session_id += 1
         self._sessions[session.session_id] = session
         session.put_opened(attached=self.core.serving, runner=runner)
@@ -158,6 +152,8 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
             self._told = standing
             for session in self._sessions.values():
                 session.put_opened(attached=self.core.serving, runner=self.core.runner)
+                if (mismatch := _mismatch(session, self.core.runner)) is not None:
+                    session.end(mismatch)  # it opened when there was nothing to compare with
         self._announce()
 
     def _announce(self) -> None:
@@ -173,6 +169,20 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
             if session is not None:
                 its = sampled.session_ids == session_id
                 session.put_tokens(sampled.keys[its].tolist(), sampled.token_ids[its].tolist())
+
+
+def _mismatch(
+    session: GatewaySession, runner: RunnerDescription | None
+) -> FailedPrecondition | None:
+    """The refusal of a session whose tokenizer is of another model than the runner serves."""
+    if runner is None or session.model_fingerprint in ("", runner.model_fingerprint):
+        return None
+    return FailedPrecondition(
+        Reason.FINGERPRINT_MISMATCH,
+        f"open.model_fingerprint is {session.model_fingerprint}; the runner serves "
+        f"{runner.model_fingerprint}",
+        field="open.model_fingerprint",
+    )
 
 
 def _submission(submit: pb.Submit) -> Submission:

@@ -14,8 +14,10 @@ from servicekit.plan import RunnerDescription
 class GatewaySession:
     """The outbox of a gateway."""
 
-    def __init__(self, session_id: int) -> None:
+    def __init__(self, session_id: int, model_fingerprint: str) -> None:
         self.session_id = session_id
+        self.model_fingerprint = model_fingerprint  # "": any
+        self.failure: PagewireError | None = None  # what ended the session
         self.last_key = 0
         self._pending = pb.SessionResponse()
         self._ready = asyncio.Event()
@@ -32,8 +34,9 @@ class GatewaySession:
         message, self._pending = self._pending, pb.SessionResponse()
         return message
 
-    def end(self) -> None:
-        """The gateway is gone: what is still here reaches nobody."""
+    def end(self, failure: PagewireError | None = None) -> None:
+        """The gateway is gone, or ends with `failure`: what is still here reaches nobody."""
+        self.failure = self.failure or failure
         self._ended = True
         self._ready.set()
 

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import structlog
@@ -110,6 +111,15 @@ class ServiceHost:
         await self._health.enter_graceful_shutdown()
         log.info("draining")
 
+    async def within_grace(self, ending: asyncio.Future[Any], grace_s: float | None) -> bool:
+        """Wait for `ending`, at most `grace_s` seconds (None: as long as it takes), and no longer
+        once a second signal came. Returns whether it is done.
+        """
+        hastened = asyncio.ensure_future(self._stop_hastened.wait())
+        await asyncio.wait((ending, hastened), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
+        hastened.cancel()
+        return ending.done()
+
     async def stop(self, grace_s: float) -> None:
         """Let calls in flight run for `grace_s` seconds, or until a second signal; then end them
         and give the address back.
@@ -117,12 +127,9 @@ class ServiceHost:
         Safe to call again.
         """
         stopping = asyncio.ensure_future(self.grpc_server.stop(grace_s))
-        hastened = asyncio.ensure_future(self._stop_hastened.wait())
-        await asyncio.wait((stopping, hastened), return_when=asyncio.FIRST_COMPLETED)
-        if not stopping.done():
+        if not await self.within_grace(stopping, None):
             await self.grpc_server.stop(0)
         await stopping
-        hastened.cancel()
         if self._lock is not None:
             self._lock.release()
             self._lock = None

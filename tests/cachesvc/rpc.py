@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,34 @@ from servicekit.errors import PagewireError
 from servicekit.status import StatusInterceptor, error_of
 
 
+@contextmanager
+def socket_address() -> Iterator[str]:
+    """An address nobody listens on yet; its path is short, as Unix allows 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="pw-") as directory:
+        yield f"unix:{Path(directory) / 'service.sock'}"
+
+
+@asynccontextmanager
+async def served_at(
+    address: str, add: Callable[[Any, grpc.aio.Server], None], servicer: Any
+) -> AsyncIterator[None]:
+    """`servicer` behind a server at `address`, added to it by `add` as generated."""
+    server = grpc.aio.server(interceptors=[StatusInterceptor()])
+    add(servicer, server)
+    server.add_insecure_port(address)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)
+
+
 @asynccontextmanager
 async def served(add: Callable[[Any, grpc.aio.Server], None], servicer: Any) -> AsyncIterator[str]:
-    """The address of `servicer`, added to a server by `add` as generated."""
-    with tempfile.TemporaryDirectory(prefix="pw-") as directory:  # short: a path has 107 bytes
-        address = f"unix:{Path(directory) / 'service.sock'}"
-        server = grpc.aio.server(interceptors=[StatusInterceptor()])
-        add(servicer, server)
-        server.add_insecure_port(address)
-        await server.start()
-        try:
+    """The address of `servicer`."""
+    with socket_address() as address:
+        async with served_at(address, add, servicer):
             yield address
-        finally:
-            await server.stop(None)
 
 
 def channel_to(address: str) -> grpc.aio.Channel:

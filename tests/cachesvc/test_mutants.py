@@ -174,9 +174,7 @@ def the_prompt_of_a_readmitted_request_grows(patch: Patch) -> None:
     def wrong(self, prefill, budget, opened, writes):
         prefill = right(self, prefill, budget, opened, writes)
         rows = self.manager.rows
-        opened[:] = [
-            replace(row, prompt_len=int(rows.known_len[row.table_idx])) for row in opened
-        ]
+        opened[:] = [replace(row, prompt_len=int(rows.known_len[row.table_idx])) for row in opened]
         return prefill
 
     patch.setattr(Scheduler, "_admit", wrong)

@@ -277,7 +277,9 @@ class TestAnswersOutOfTurn:
     @pytest.mark.parametrize("plan_id", [1, 3])
     def test_a_result_of_another_plan_than_the_oldest_is_a_violation(self, plan_id: int) -> None:
         joined = wire_in_motion()
-        with pytest.raises(ProtocolViolationError, match=f"result of plan {plan_id}, due is plan 2"):
+        with pytest.raises(
+            ProtocolViolationError, match=f"result of plan {plan_id}, due is plan 2"
+        ):
             joined.core.result(Result(plan_id, ints(5), 0, 0))
 
     def test_a_result_with_another_number_of_tokens_is_a_violation_that_is_survived(self) -> None:

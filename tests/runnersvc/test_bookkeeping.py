@@ -59,9 +59,7 @@ def good(plan_id: int = 2, **changes: Any) -> Plan:
 
 
 def columns(books: Books) -> list[bytes]:
-    return [
-        column.tobytes() for column in vars(books).values() if isinstance(column, np.ndarray)
-    ]
+    return [column.tobytes() for column in vars(books).values() if isinstance(column, np.ndarray)]
 
 
 def write_of(*pages: tuple[int, int, int]) -> dict[str, Any]:

@@ -14,9 +14,16 @@ from pagewire.v1 import runner_pb2_grpc
 
 from runnersvc.runner import Runner
 from runnersvc.service import RunnerService
-from servicekit.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from servicekit.errors import PagewireError, Reason, Unavailable
-from servicekit.plan import Plan
+from servicekit.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PagewireError,
+    Reason,
+    Unavailable,
+)
+from servicekit.plan import Plan, Refusal
 from servicekit.plan_codec import encode_plan
 from servicekit.status import error_of
 from tests.cachesvc.builders import describe
@@ -27,13 +34,31 @@ from tests.runnersvc.test_runner import ANSWER, decode, prefill
 pytestmark = pytest.mark.torch
 
 
+class WatchedRunner(Runner):
+    """Tells which plans its reader has taken."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._taken: asyncio.Queue[int] = asyncio.Queue()
+
+    def take(self, plan: Plan) -> None:
+        super().take(plan)
+        self._taken.put_nowait(plan.plan_id)
+
+    async def accepted(self, plan_id: int) -> int:
+        """Wait until this plan was taken; the plan accepted last."""
+        while await self._taken.get() != plan_id:
+            pass
+        return self._books.last_plan_id
+
+
 class Bench:
     """A runner service with a model that can be held, and a channel to it."""
 
     def __init__(self, address: str, service: RunnerService) -> None:
         self.service = service
         self.memory = GatedMemory(describe())
-        self.runner = Runner(self.memory, describe())
+        self.runner = WatchedRunner(self.memory, describe())
         self.page_table = torch.arange(4 * 32, dtype=torch.int32).reshape(4, 32)
         self.channel = channel_to(address)
         self.stub = runner_pb2_grpc.RunnerServiceStub(self.channel)
@@ -132,8 +157,8 @@ class TestAttach:
     ) -> None:
         call = await bench.attached()
         await send(call, prefill())
-        await call.write(pb.ExecuteRequest(attach=pb.Attach(protocol_version=1)))
         await results(call, 1)
+        await call.write(pb.ExecuteRequest(attach=pb.Attach(protocol_version=1)))
         error = await failure_of(call)
         assert isinstance(error, InvalidArgument)
         assert (error.reason, error.metadata) == (Reason.PROTOCOL_VIOLATION, {"field": "plan"})
@@ -189,8 +214,7 @@ class TestADroppedStream:
         await results(call, 1)
         bench.memory.gate.clear()
         await send(call, decode(2, 3), decode(3, 4))
-        while bench.runner._books.last_plan_id < 3:
-            await asyncio.sleep(0)  # until the reader has accepted both
+        assert await bench.runner.accepted(3) == 3
         call.cancel()
         bench.memory.gate.set()
         again = await bench.attached(boot_id=bench.runner.boot_id, last_result_plan_id=1)
@@ -205,8 +229,11 @@ class TestADroppedStream:
         """A reader that stopped reading holds the server in the middle of a write."""
         call = await bench.attached()
         await send(call, prefill())
-        for plan_id in range(2, 2000):  # refused each: far more than a window of answers
-            await send(call, prefill(2, literal_ids=[1, 2, 99]))
+        await results(call, 1)
+        assert bench.runner._send is not None
+        for _ in range(50):  # far more than a window of answers
+            bench.runner._send(Refusal(2, "STORE", "x" * 1_000_000, (), 1))
+        await call.read()
         call.cancel()
         again = await asyncio.wait_for(bench.attached(boot_id=bench.runner.boot_id), 10)
         assert again.answer.last_executed == 1
@@ -259,12 +286,12 @@ class TestDrain:
     async def test_what_was_accepted_is_answered_then_the_stream_ends(self, bench: Bench) -> None:
         call = await bench.attached()
         bench.memory.gate.clear()
-        await send(call, prefill(), decode(2, 3))
-        while bench.runner._books.last_plan_id < 2:
-            await asyncio.sleep(0)  # until the reader has accepted both
+        await send(call, prefill())
+        assert await bench.runner.accepted(1) == 1
+        answer = asyncio.create_task(results(call, 1))  # gRPC drops unread messages at an error
         await bench.service.drain()
         bench.memory.gate.set()
-        assert [plan_id for plan_id, _ in await results(call, 2)] == [1, 2]
+        assert await answer == [(1, [ANSWER[0]])]
         error = await failure_of(call)
         assert isinstance(error, Unavailable)
         assert error.reason is Reason.DRAINING
