@@ -70,7 +70,7 @@ proto-check: .venv-proto/.made
 	{ echo "protos/pagewire/v1/*_pb2* do not match the .proto files: run make proto" >&2; exit 1; }
 
 bench: model
-	$(BIN)/python bench/e2e.py
+	$(BIN)/python -m bench.e2e
 
 compose-test: .venv-light/.made
 	PATH="$(CURDIR)/.venv-light/bin:$$PATH" tests/compose/compose_test.sh

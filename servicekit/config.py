@@ -30,17 +30,23 @@ def read_settings(kind: type[T], argv: Sequence[str], *, prog: str, description:
     for field in dataclasses.fields(kind):  # type: ignore[arg-type] # T is a dataclass
         required = field.default is dataclasses.MISSING
         parser.add_argument(
-            "--" + field.name.replace("_", "-"),
+            _option(field.name),
             type=_parser_of(hints[field.name]),
-            required=required,
-            default=None if required else field.default,
-            help=field.metadata["help"] + ("" if required else f" [{field.default}]"),
+            default=field.default,
+            help=f"{field.metadata['help']} [{'required' if required else field.default}]",
             metavar=field.name.upper(),
         )
     known, unknown = parser.parse_known_args(list(argv))
-    if unknown:
+    if unknown:  # before what is missing: a required setting may be misspelt
         raise SetupError(_unknown_setting(unknown[0], parser))
+    for name, value in vars(known).items():
+        if value is dataclasses.MISSING:
+            parser.error(f"{_option(name)} must be given")
     return kind(**vars(known))
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 class _Parser(argparse.ArgumentParser):

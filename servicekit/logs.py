@@ -9,9 +9,18 @@ import sys
 
 import structlog
 
+from servicekit.errors import SetupError
+
+LEVELS = ("debug", "info", "warning", "error")
+
 
 def configure_logs(service: str, level: str) -> None:
-    """Set up structlog for this process; every line carries `service` and what contextvars hold."""
+    """Set up structlog for this process; every line carries `service` and what contextvars hold.
+
+    Errors: SetupError for a level that is none of LEVELS.
+    """
+    if level.lower() not in LEVELS:
+        raise SetupError(f"--log-level is {level}; it must be one of {', '.join(LEVELS)}")
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -22,9 +22,12 @@ class SocketLock:
         """
         self.path = path
         self._lock_path = path.with_name(path.name + ".lock")
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fd = self._lock()
-        path.unlink(missing_ok=True)  # what a killed owner left
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = self._lock()
+            path.unlink(missing_ok=True)  # what a killed owner left
+        except OSError as error:
+            raise SetupError(f"socket {path} cannot be made: {error.strerror}") from error
 
     def _lock(self) -> int:
         while True:

@@ -23,7 +23,7 @@ from tests.cachesvc.fake_runner import FakeRunner
 
 
 class FakeRunnerService(runner_pb2_grpc.RunnerServiceServicer):
-    """Executes each plan as it comes, while `gate` is set. `attach_error` refuses the next Attach."""
+    """Executes each plan as it comes, while `gate` is set; `attach_error` refuses one Attach."""
 
     def __init__(self, runner: RunnerDescription | None = None, boot_id: str = "boot-1") -> None:
         self.runner = FakeRunner(describe() if runner is None else runner, boot_id)

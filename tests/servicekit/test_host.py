@@ -1,0 +1,187 @@
+"""The server that each service runs in: its address, its health, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2 as health
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from pagewire.v1 import cache_pb2 as pb
+from pagewire.v1 import cache_pb2_grpc
+
+from servicekit.errors import SetupError
+from servicekit.health_check import is_serving
+from servicekit.host import ServiceHost
+
+NAME = "pagewire.v1.CacheService"
+SERVING = health.HealthCheckResponse.SERVING
+NOT_SERVING = health.HealthCheckResponse.NOT_SERVING
+
+
+class Slow(cache_pb2_grpc.CacheServiceServicer):
+    """GetStats answers when the test lets it."""
+
+    def __init__(self) -> None:
+        self.called = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def GetStats(self, request: Any, context: Any) -> pb.GetStatsResponse:  # noqa: N802
+        self.called.set()
+        await self.gate.wait()
+        return pb.GetStatsResponse(num_pages=7)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pw-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+async def host(directory: Path) -> AsyncIterator[ServiceHost]:
+    made = ServiceHost(f"unix:{directory / 'a.sock'}", [NAME])
+    yield made
+    await made.stop(0)
+
+
+async def health_of(host: ServiceHost, service: str = NAME) -> int:
+    async with grpc.aio.insecure_channel(host.listen) as channel:
+        request = health.HealthCheckRequest(service=service)
+        return (await health_pb2_grpc.HealthStub(channel).Check(request)).status
+
+
+async def test_health_is_not_serving_until_told_otherwise(host: ServiceHost) -> None:
+    await host.start()
+    assert await health_of(host) == NOT_SERVING
+    assert not await asyncio.to_thread(is_serving, host.listen)
+    await host.set_serving(serving=True)
+    assert await health_of(host) == await health_of(host, "") == SERVING
+    assert await asyncio.to_thread(is_serving, host.listen)
+    await host.set_serving(serving=False)
+    assert await health_of(host) == NOT_SERVING
+
+
+async def test_reflection_lists_the_service_and_health(host: ServiceHost) -> None:
+    await host.start()
+    async with grpc.aio.insecure_channel(host.listen) as channel:
+        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        answer = await call.read()
+        await call.done_writing()
+    listed = [service.name for service in answer.list_services_response.service]
+    assert NAME in listed
+    assert "grpc.health.v1.Health" in listed
+
+
+async def test_stop_leaves_no_file_and_may_be_called_again(
+    host: ServiceHost, directory: Path
+) -> None:
+    await host.start()
+    assert (directory / "a.sock").is_socket()
+    await host.stop(0)
+    assert list(directory.iterdir()) == []
+    await host.stop(0)
+
+
+async def test_a_socket_in_use_is_refused_and_its_owner_goes_on(host: ServiceHost) -> None:
+    await host.start()
+    second = ServiceHost(host.listen, [NAME])
+    with pytest.raises(SetupError, match="is in use by another process"):
+        await second.start()
+    await second.stop(0)
+    assert await health_of(host) == NOT_SERVING
+
+
+async def test_a_port_in_use_is_refused_by_its_address() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        host = ServiceHost(address, [NAME])
+        with pytest.raises(SetupError, match=f"address {address} cannot be bound"):
+            await host.start()
+        await host.stop(0)
+
+
+async def test_a_path_longer_than_unix_allows_is_refused(directory: Path) -> None:
+    host = ServiceHost(f"unix:{directory / ('x' * 120)}", [NAME])
+    with pytest.raises(SetupError, match="longer than the 107 bytes"):
+        await host.start()
+    await host.stop(0)
+
+
+async def test_a_directory_that_cannot_be_made_is_refused_by_its_path(directory: Path) -> None:
+    """It was a NotADirectoryError with its traceback."""
+    (directory / "file").touch()
+    host = ServiceHost(f"unix:{directory / 'file' / 'a.sock'}", [NAME])
+    with pytest.raises(SetupError, match=str(directory / "file" / "a.sock")):
+        await host.start()
+    await host.stop(0)
+
+
+class TestASignal:
+    async def test_sigterm_begins_the_drain(self, host: ServiceHost) -> None:
+        await host.start()
+        await host.set_serving(serving=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await host.wait_for_stop()
+        assert host.draining
+        assert await health_of(host) == NOT_SERVING
+        await host.set_serving(serving=True)
+        assert await health_of(host) == NOT_SERVING, "for good"
+
+    async def test_a_call_in_flight_ends_within_the_grace(self, host: ServiceHost) -> None:
+        slow = Slow()
+        cache_pb2_grpc.add_CacheServiceServicer_to_server(slow, host.grpc_server)
+        await host.start()
+        async with grpc.aio.insecure_channel(host.listen) as channel:
+            call = cache_pb2_grpc.CacheServiceStub(channel).GetStats(pb.GetStatsRequest())
+            await slow.called.wait()
+            stopping = asyncio.create_task(host.stop(60))
+            slow.gate.set()
+            assert (await call).num_pages == 7
+            await stopping
+
+    async def test_a_second_signal_ends_the_grace(self, host: ServiceHost) -> None:
+        slow = Slow()
+        cache_pb2_grpc.add_CacheServiceServicer_to_server(slow, host.grpc_server)
+        await host.start()
+        async with grpc.aio.insecure_channel(host.listen) as channel:
+            call = cache_pb2_grpc.CacheServiceStub(channel).GetStats(pb.GetStatsRequest())
+            await slow.called.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await host.wait_for_stop()
+            stopping = asyncio.create_task(host.stop(3600))
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(stopping, 20)
+            with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
+                await call
+
+    async def test_a_second_signal_ends_any_wait_within_the_grace(self, host: ServiceHost) -> None:
+        await host.start()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await host.wait_for_stop()
+        never = asyncio.ensure_future(asyncio.Event().wait())
+        waiting = asyncio.create_task(host.within_grace(never, 3600))
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await asyncio.wait_for(waiting, 20) is False
+        never.cancel()
+
+    async def test_what_ends_within_the_grace_is_told(self, host: ServiceHost) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        assert await host.within_grace(done, 3600)
+
+
+def test_nobody_at_an_address_is_not_serving(directory: Path) -> None:
+    assert not is_serving(f"unix:{directory / 'a.sock'}", timeout_s=1)

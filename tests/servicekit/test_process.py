@@ -1,0 +1,96 @@
+"""The `__main__` of a service: it runs, or says in one sentence why it cannot."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import structlog
+
+from servicekit.config import setting
+from servicekit.errors import SetupError
+from servicekit.process import require_at_least, run_service
+
+
+@dataclass(frozen=True)
+class Settings:
+    num_pages: int = setting("pages", 8)
+    log_level: str = setting("level", "info")
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """A process's logs and signals outlive it nowhere but here."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *argv: str, error: Exception | None = None) -> list[int]:
+    """The pages that the service was told of."""
+    told: list[int] = []
+
+    async def serve(config: Settings) -> None:
+        told.append(config.num_pages)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr("sys.argv", ["pagesvc", *argv])
+    run_service("pagesvc", "Pages.", Settings, serve)
+    return told
+
+
+def sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *argv: str,
+    error: Exception | None = None,
+) -> str:
+    """What a service that cannot start writes."""
+    with pytest.raises(SystemExit) as caught:
+        run(monkeypatch, *argv, error=error)
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_it_serves_with_the_settings_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, "--num-pages", "3") == [3]
+
+
+def test_what_keeps_it_from_serving_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = sentence(monkeypatch, capsys, error=SetupError("the pool is too small"))
+    assert text == "pagesvc: the pool is too small\n"
+
+
+def test_an_unknown_setting_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = sentence(monkeypatch, capsys, "--num-page", "3")
+    assert text == "pagesvc: unknown setting --num-page: did you mean --num-pages?\n"
+
+
+def test_an_unknown_log_level_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was a KeyError with its traceback."""
+    text = sentence(monkeypatch, capsys, "--log-level", "loud")
+    assert text.startswith("pagesvc: --log-level is loud; it must be one of ")
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_every_log_level_of_the_help_is_known(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    assert run(monkeypatch, "--log-level", level) == [8]
+
+
+@pytest.mark.parametrize("value", [0, -3, float("nan")])
+def test_a_value_below_its_bound_is_refused_by_name(value: float) -> None:
+    with pytest.raises(SetupError, match=r"--kv-tokens is .*; it must be at least 1"):
+        require_at_least("kv_tokens", value, 1)
+    require_at_least("kv_tokens", 1, 1)

@@ -1,0 +1,205 @@
+"""A failure crosses a process border and is the same failure on the other side."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from servicekit.errors import (
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PagewireError,
+    Reason,
+    ResourceExhausted,
+    Unavailable,
+    error_named,
+)
+from servicekit.status import StatusInterceptor, error_of
+
+FAILURES = [
+    kind(
+        Reason.INVALID_FIELD,
+        "top_p is 2; it must be at most 1: é, 中文, 👍",
+        field="top_p",
+        got="2",
+    )
+    for kind in PagewireError.__subclasses__()
+]
+
+
+class Fails:
+    """Raises `failure` from a method of each kind; the streams yield b"first" before that."""
+
+    def __init__(self) -> None:
+        self.failure: BaseException = Internal(Reason.INTERNAL, "not set")
+
+    async def unary(self, request: bytes, context: Any) -> bytes:
+        raise self.failure
+
+    async def echo(self, request: bytes, context: Any) -> bytes:
+        return request
+
+    async def stream(self, request: Any, context: Any) -> AsyncIterator[bytes]:
+        yield b"first"
+        raise self.failure
+
+    async def foreign(self, request: bytes, context: Any) -> bytes:
+        """A status with an ErrorInfo of somebody else."""
+        detail = any_pb2.Any()
+        detail.Pack(error_details_pb2.ErrorInfo(reason="INVALID_FIELD", domain="elsewhere"))
+        await context.abort_with_status(
+            rpc_status.to_status(
+                status_pb2.Status(code=code_pb2.NOT_FOUND, message="gone", details=[detail])
+            )
+        )
+        raise AssertionError
+
+    async def plain(self, request: bytes, context: Any) -> bytes:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the peer is gone")
+        raise AssertionError
+
+
+class Bench:
+    def __init__(self, servicer: Fails, channel: grpc.aio.Channel) -> None:
+        self.servicer = servicer
+        self.channel = channel
+
+    async def unary(self, method: str = "unary", request: bytes = b"") -> bytes:
+        return await self.channel.unary_unary(f"/pagewire.test.Fails/{method}")(request)
+
+    async def error(self, method: str = "unary", request: bytes = b"") -> PagewireError:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.unary(method, request)
+        return error_of(caught.value)
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    servicer = Fails()
+    server = grpc.aio.server(interceptors=[StatusInterceptor(max_message_bytes=100)])
+    unary = {
+        name: grpc.unary_unary_rpc_method_handler(getattr(servicer, name))
+        for name in ("unary", "echo", "foreign", "plain")
+    }
+    streams = {
+        "unary_stream": grpc.unary_stream_rpc_method_handler(servicer.stream),
+        "stream_stream": grpc.stream_stream_rpc_method_handler(servicer.stream),
+    }
+    for method in unary.values():
+        assert method.request_deserializer is None
+    handlers = {
+        name: handler._replace(request_deserializer=bytes) for name, handler in unary.items()
+    }
+    handlers |= {
+        name: handler._replace(request_deserializer=bytes) for name, handler in streams.items()
+    }
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("pagewire.test.Fails", handlers),)
+    )
+    with tempfile.TemporaryDirectory(prefix="pw-") as directory:
+        address = f"unix:{Path(directory) / 'a.sock'}"
+        server.add_insecure_port(address)
+        await server.start()
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield Bench(servicer, channel)
+        await server.stop(None)
+
+
+def same(one: PagewireError, other: PagewireError) -> bool:
+    return (type(one), one.reason, one.message, one.metadata) == (
+        type(other),
+        other.reason,
+        other.message,
+        other.metadata,
+    )
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.code_name)
+async def test_a_unary_call_fails_with_code_reason_text_and_metadata(
+    bench: Bench, failure: PagewireError
+) -> None:
+    bench.servicer.failure = failure
+    assert same(await bench.error(), failure)
+
+
+@pytest.mark.parametrize("method", ["unary_stream", "stream_stream"])
+async def test_a_stream_fails_after_what_it_said_before(bench: Bench, method: str) -> None:
+    bench.servicer.failure = NotFound(Reason.ROW_NOT_FOUND, "row 9", field="table_idx")
+    path = f"/pagewire.test.Fails/{method}"
+    if method == "unary_stream":
+        call: Any = bench.channel.unary_stream(path)(b"")
+    else:
+        call = bench.channel.stream_stream(path)()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    assert same(error_of(caught.value), bench.servicer.failure)
+
+
+async def test_a_mistake_of_ours_is_internal_and_says_nothing_of_it(bench: Bench) -> None:
+    bench.servicer.failure = KeyError("secret")
+    error = await bench.error()
+    assert isinstance(error, Internal)
+    assert error.reason is Reason.INTERNAL
+    assert "secret" not in error.message
+
+
+async def test_a_call_that_works_is_left_alone(bench: Bench) -> None:
+    assert await bench.unary("echo", b"x" * 100) == b"x" * 100
+
+
+async def test_a_message_over_the_bound_is_refused_with_both_numbers(bench: Bench) -> None:
+    error = await bench.error("echo", b"x" * 101)
+    assert isinstance(error, ResourceExhausted)
+    assert error.reason is Reason.MESSAGE_TOO_LARGE
+    assert "101 bytes" in error.message
+    assert "100" in error.message
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "text"),
+    [("plain", Unavailable, "the peer is gone"), ("foreign", NotFound, "gone")],
+)
+async def test_a_status_without_our_error_info_is_a_lost_session(
+    bench: Bench, method: str, kind: type[PagewireError], text: str
+) -> None:
+    error = await bench.error(method)
+    assert type(error) is kind
+    assert (error.reason, error.message) == (Reason.SESSION_LOST, text)
+
+
+async def test_nobody_at_the_address_is_unavailable() -> None:
+    async with grpc.aio.insecure_channel("unix:/nowhere/at/all.sock") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_unary("/pagewire.test.Fails/echo")(b"")
+    error = error_of(caught.value)
+    assert isinstance(error, Unavailable)
+    assert error.reason is Reason.SESSION_LOST
+    assert error.message
+
+
+def test_each_code_has_one_exception() -> None:
+    for failure in FAILURES:
+        named = error_named(failure.code_name, Reason.INTERNAL, "text", field="x")
+        assert type(named) is type(failure)
+        assert named.metadata == {"field": "x"}
+    assert len({failure.code_name for failure in FAILURES}) == len(FAILURES)
+
+
+def test_a_code_that_no_exception_has_is_internal() -> None:
+    assert type(error_named("DATA_LOSS", Reason.INTERNAL, "text")) is Internal
+
+
+def test_the_text_of_an_exception_is_its_message() -> None:
+    assert str(InvalidArgument(Reason.EMPTY_PROMPT, "the prompt is empty")) == "the prompt is empty"
+    assert FailedPrecondition(Reason.PROTOCOL_VERSION, "no").metadata == {}
