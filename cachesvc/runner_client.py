@@ -15,6 +15,7 @@ from pagewire.v1 import runner_pb2_grpc
 
 from cachesvc.core import Core
 from cachesvc.plan_stream import ProtocolViolationError
+from servicekit.client import Ended, keep_up, stream_channel
 from servicekit.errors import PagewireError
 from servicekit.plan_codec import (
     decode_attached,
@@ -27,8 +28,6 @@ from servicekit.status import error_of
 
 log = structlog.get_logger()
 
-RETRY_S = (0.05, 1.0)  # first and longest wait before attaching again
-
 
 class RunnerClient:
     """Drives `core` against the runner at `address`. `on_change` is called after whatever may have
@@ -39,18 +38,7 @@ class RunnerClient:
         self._core = core
         self._on_change = on_change
         self._work = asyncio.Event()
-        self._channel = grpc.aio.insecure_channel(
-            address,
-            options=[
-                ("grpc.max_receive_message_length", -1),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.enable_retries", 0),
-                ("grpc.initial_reconnect_backoff_ms", 50),
-                ("grpc.min_reconnect_backoff_ms", 50),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-                ("grpc.use_local_subchannel_pool", 1),
-            ],
-        )
+        self._channel = stream_channel(address)
 
     def wake(self) -> None:
         """There may be something to plan."""
@@ -58,23 +46,17 @@ class RunnerClient:
 
     async def run(self) -> None:
         """Attach, again and again, until cancelled."""
-        wait_s, longest_s = RETRY_S
-        said = ""
         try:
-            while True:
-                was_attached = self._core.totals.attached
-                why = await self._one_stream()
-                self._core.lost()
-                self._on_change()
-                if self._core.totals.attached > was_attached:
-                    wait_s, said = RETRY_S[0], ""
-                if why != said:
-                    log.info("runner not attached", reason=why)
-                    said = why
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, longest_s)
+            await keep_up(self._attached_once, "runner not attached")
         finally:
             await self._channel.close()
+
+    async def _attached_once(self) -> Ended:
+        attached_before = self._core.totals.attached
+        why = await self._one_stream()
+        self._core.lost()
+        self._on_change()
+        return Ended(self._core.totals.attached > attached_before, why)
 
     async def _one_stream(self) -> str:
         """One Execute call from Attach to its end. Returns why it ended."""

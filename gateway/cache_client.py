@@ -14,13 +14,13 @@ from pagewire.v1 import cache_pb2_grpc, sampling_pb2
 
 from gateway.submission import Submission
 from gateway.token_feed import EndCause, TokenFeed
+from servicekit.client import Ended, keep_up, stream_channel
 from servicekit.errors import Internal, PagewireError, Reason, Unavailable, error_named
 from servicekit.plan import PROTOCOL_VERSION
 from servicekit.status import error_of
 
 log = structlog.get_logger()
 
-RETRY_S = (0.05, 1.0)  # first and longest wait before opening again
 _CAUSE_PREFIX = "FINISH_CAUSE_"
 
 
@@ -36,18 +36,7 @@ class CacheClient:
         self._next_key = 1
         self._commands: asyncio.Queue[pb.SessionRequest] | None = None  # None: no session
         self._attached = False
-        self._channel = grpc.aio.insecure_channel(
-            address,
-            options=[
-                ("grpc.max_receive_message_length", -1),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.enable_retries", 0),
-                ("grpc.initial_reconnect_backoff_ms", 50),
-                ("grpc.min_reconnect_backoff_ms", 50),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-                ("grpc.use_local_subchannel_pool", 1),
-            ],
-        )
+        self._channel = stream_channel(address)
 
     @property
     def serving(self) -> bool:
@@ -100,25 +89,18 @@ class CacheClient:
 
     async def run(self) -> None:
         """Keep a session open until cancelled."""
-        wait_s, longest_s = RETRY_S
-        said = ""
         try:
-            while True:
-                failure = await self._one_session()
-                if self._commands is not None:
-                    wait_s, said = RETRY_S[0], ""
-                self._lose(failure)
-                if failure.message != said:
-                    log.info(
-                        "no session with cachesvc", reason=failure.reason, message=failure.message
-                    )
-                    said = failure.message
-                await asyncio.sleep(wait_s)
-                wait_s = min(wait_s * 2, longest_s)
+            await keep_up(self._opened_once, "no session with cachesvc")
         finally:
             await self._channel.close()
 
-    async def _one_session(self) -> PagewireError:
+    async def _opened_once(self) -> Ended:
+        why = await self._one_session()
+        was_open = self._commands is not None
+        self._lose(why)
+        return Ended(was_open, why)
+
+    async def _one_session(self) -> str:
         """One Session call to its end. Returns why it ended."""
         commands: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
         commands.put_nowait(
@@ -139,10 +121,10 @@ class CacheClient:
                     log.info("session with cachesvc opened")
                 self._take(response)
         except grpc.aio.AioRpcError as error:
-            return error_of(error)
-        return Unavailable(Reason.SESSION_LOST, "cachesvc ended the session")
+            return error_of(error).message
+        return "cachesvc ended the session"
 
-    def _lose(self, failure: PagewireError) -> None:
+    def _lose(self, why: str) -> None:
         """The manager forgot this session's requests."""
         self._commands = None
         self._attached = False
@@ -151,7 +133,7 @@ class CacheClient:
             feed.put_failure(
                 Unavailable(
                     Reason.SESSION_LOST,
-                    f"cachesvc was lost in mid-answer ({failure.message}): send the request again",
+                    f"cachesvc was lost in mid-answer ({why}): send the request again",
                 )
             )
         self._on_change()

@@ -5,31 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from cachesvc.core import Core
-from cachesvc.request import Submission
-from servicekit.plan import Attached, Plan, Result, RunnerDescription
-from servicekit.sampling import Sampling
+from servicekit.plan import Attached, Plan, Result
+from tests.cachesvc.builders import describe, submission
 
-RUNNER = RunnerDescription(
-    model_fingerprint="f",
-    num_layers=1,
-    num_kv_heads=1,
-    head_dim=1,
-    dtype="float32",
-    page_size=4,
-    num_pages=8,
-    num_rows=2,
-    max_seq_len=32,
-    vocab_size=100,
-    rank=0,
-    num_ranks=1,
-)
+RUNNER = describe(num_rows=2, max_seq_len=32, vocab_size=100)
 END_TOKEN = 99
 
 
 def submit(core: Core, key: int, prompt_len: int) -> None:
-    prompt_ids = np.arange(prompt_len, dtype=np.int32)
-    stop_token_ids = np.array([END_TOKEN], dtype=np.int32)
-    core.submit(1, Submission(key, str(key), prompt_ids, Sampling(), None, stop_token_ids))
+    core.submit(1, submission(key, range(prompt_len), stop=[END_TOKEN]))
 
 
 def answer(core: Core, plan: Plan, ended_row: int | None = None) -> None:

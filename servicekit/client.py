@@ -1,0 +1,56 @@
+"""The client side of a long stream between two services: how it comes up, and comes up again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import grpc
+import structlog
+
+log = structlog.get_logger()
+
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
+
+
+class Ended(NamedTuple):
+    """How an attempt ended: whether the stream was up at all, and why it is no more."""
+
+    was_up: bool
+    why: str
+
+
+def stream_channel(address: str) -> grpc.aio.Channel:
+    """A channel for one long stream: messages of any length, quick to connect again, no retries of
+    gRPC's own.
+    """
+    return grpc.aio.insecure_channel(
+        address,
+        options=[
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.enable_retries", 0),
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.min_reconnect_backoff_ms", 50),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.use_local_subchannel_pool", 1),
+        ],
+    )
+
+
+async def keep_up(stream: Callable[[], Awaitable[Ended]], event: str) -> None:
+    """Run `stream` again and again, with growing waits while it does not come up, until cancelled.
+
+    Logs `event` with the reason each time that the reason changes.
+    """
+    wait_s, said = FIRST_RETRY_S, ""
+    while True:
+        ended = await stream()
+        if ended.was_up:
+            wait_s, said = FIRST_RETRY_S, ""
+        if ended.why != said:
+            log.info(event, reason=ended.why)
+            said = ended.why
+        await asyncio.sleep(wait_s)
+        wait_s = min(wait_s * 2, LONGEST_RETRY_S)
