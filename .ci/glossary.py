@@ -17,6 +17,7 @@ from pathlib import Path
 BANNED = {"block", "data", "handle", "helper", "info", "misc", "slot", "util"}
 BANNED_ALONE = {"size"}  # `page_size` says of what, `size` does not
 ROOTS = ("cachesvc", "runnersvc", "gateway", "servicekit", "kernels", "tests", "bench", ".ci")
+FOREIGN = re.compile(r"error_?info", re.IGNORECASE)  # google.rpc.ErrorInfo
 EXEMPT = re.compile(r"(#|//) glossary: \w")
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 PROTO_NAME = re.compile(
@@ -28,7 +29,7 @@ def banned_word(name: str) -> str | None:
     """The banned word in `name`, if any, in singular; `pageSize` and `PAGE_SIZE` are page, size."""
     if name.startswith("__"):
         return None
-    words = [word.lower().removesuffix("s") for word in WORD.findall(name)]
+    words = [word.lower().removesuffix("s") for word in WORD.findall(FOREIGN.sub("", name))]
     if len(words) == 1 and words[0] in BANNED_ALONE:
         return words[0]
     return next((word for word in words if word in BANNED), None)

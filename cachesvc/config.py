@@ -14,9 +14,10 @@ class CacheConfig:
 
     listen: str = setting("address for gateways, unix:PATH or HOST:PORT")
     runner: str = setting("address of the runner, unix:PATH or HOST:PORT")
-    step_budget_tokens: int = setting("tokens a step computes at most, decode first", 2048)
+    step_budget_tokens: int = setting("tokens of a step: decode first, prompts fill it", 2048)
     credits: int = setting("plans sent ahead of their results", 2)
     grace_s: float = setting("seconds that requests get to end after SIGTERM", 30.0)
+    parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")
 
     def __post_init__(self) -> None:

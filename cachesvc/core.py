@@ -12,10 +12,10 @@ import structlog
 from cachesvc.manager import CacheManager, IntegrityError
 from cachesvc.page_pool import PoolError
 from cachesvc.plan_stream import PlanStream, Standing
-from cachesvc.request import FinishCause, Finished, Req, Submission, limit_len_of
+from cachesvc.request import FinishCause, Finished, Req, ReqState, Submission, limit_len_of
 from cachesvc.scheduler import Scheduler
 from cachesvc.step import Sampled, Step, StepRecord
-from servicekit.errors import AlreadyExists, FailedPrecondition, Internal, Reason, Unavailable
+from servicekit.errors import FailedPrecondition, Internal, Reason, Unavailable
 from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RunnerDescription
 
 log = structlog.get_logger()
@@ -73,21 +73,16 @@ class Core:
     # Requests
 
     def submit(self, session_id: int, submission: Submission) -> None:
-        """Take a request. Errors: InvalidArgument for what can never be served; AlreadyExists for a
-        live key; Unavailable
-        before the first runner.
+        """Take a request whose key is new in its session.
+
+        Errors: InvalidArgument for what can never be served; Unavailable before the first runner.
         """
         if self._scheduler is None:
             raise Unavailable(
                 Reason.CHAIN_NOT_ATTACHED,
                 "no runner has attached yet: try again when health is SERVING",
             )
-        if (session_id, submission.key) in self._reqs:
-            raise AlreadyExists(
-                Reason.PROTOCOL_VIOLATION,
-                f"key {submission.key} is live in this session",
-                field="key",
-            )
+        assert (session_id, submission.key) not in self._reqs, "keys of a session grow"
         limit_len = limit_len_of(submission, self._scheduler.manager.runner)
         req = Req(
             session_id=session_id,
@@ -194,16 +189,20 @@ class Core:
             manager = scheduler.manager
             manager.check_counters()
         except (IntegrityError, PoolError) as error:
-            log.error(
-                "page accounting failed, starting over",
-                error=str(error),
-                plan_id=self.stream.last_plan_id + 1,
-            )
-            self.stream.start_over()
-            scheduler.start_over(CacheManager(scheduler.manager.runner))
+            self._heal(scheduler, error)
             return scheduler.schedule()
         self.totals.max_private_pages = max(self.totals.max_private_pages, manager.private_count)
         return step
+
+    def _heal(self, scheduler: Scheduler, error: IntegrityError | PoolError) -> None:
+        """The books do not add up: make rows and pages anew, compute every request again."""
+        log.error(
+            "page accounting failed, starting over",
+            error=str(error),
+            plan_id=self.stream.last_plan_id + 1,
+        )
+        self.stream.start_over()
+        scheduler.start_over(CacheManager(scheduler.manager.runner))
 
     def result(self, result: Result) -> None:
         """Take the result of the oldest plan without one; one of a former life is ignored.
@@ -218,6 +217,15 @@ class Core:
             self.totals.executor_waited_us += result.waited_us
         assert self._scheduler is not None
         self._scheduler.apply_result(record, result.sampled_ids)
+        if not self._reqs and self.stream.all_answered:
+            self._check_integrity(self._scheduler)
+
+    def _check_integrity(self, scheduler: Scheduler) -> None:
+        """The full walk over rows and pages, while nothing runs and nothing is on its way."""
+        try:
+            scheduler.manager.check_integrity()
+        except IntegrityError as error:
+            self._heal(scheduler, error)
 
     def refused(self, refusal: Refusal) -> None:
         """Start over after a refused plan; the requests that it names fail. Errors:
@@ -241,7 +249,7 @@ class Core:
         named = [
             record.row_reqs[idx] for idx in refusal.named_rows if 0 <= idx < len(record.row_reqs)
         ]
-        return [req for req in named if req is not None and (req.session_id, req.key) in self._reqs]
+        return [req for req in named if req is not None and req.state is not ReqState.ENDED]
 
     def _fail(self, req: Req, message: str) -> None:
         assert self._scheduler is not None

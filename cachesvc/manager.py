@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cachesvc.arith import align_up, ceil_div
 from cachesvc.page_pool import PagePool, PoolError
 from cachesvc.request import EMPTY, Req
 from cachesvc.rows import RowTable
+from servicekit.arith import ceil_div, table_width
 from servicekit.plan import Int32Array, RunnerDescription
 
 
@@ -39,7 +39,7 @@ class CacheManager:
         self.page_size = runner.page_size
         self.pool = PagePool(runner.num_pages, runner.page_size)
         self.rows = RowTable(runner)
-        width = align_up(runner.max_seq_len, max(32, runner.page_size))
+        width = table_width(runner.max_seq_len, runner.page_size)
         self._page_table = np.zeros((runner.num_rows, width), dtype=np.int32)
         self._offsets = np.arange(runner.page_size, dtype=np.int32)
 

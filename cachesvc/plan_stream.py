@@ -53,6 +53,11 @@ class PlanStream:
         return self.attached and len(self._sent) < self._credits
 
     @property
+    def all_answered(self) -> bool:
+        """Every plan sent has its result."""
+        return not self._sent
+
+    @property
     def must_reset_rows(self) -> bool:
         """The next plan has to be sent even without work."""
         return self._must_reset_rows

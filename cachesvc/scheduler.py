@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cachesvc.arith import ceil_div
 from cachesvc.manager import CacheManager, TableWrite
 from cachesvc.request import EMPTY, FinishCause, Finished, Req, ReqState
 from cachesvc.step import RowSteps, Sampled, Step, StepRecord, joined
+from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RowOpen
 
 

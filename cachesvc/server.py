@@ -21,14 +21,14 @@ async def serve(config: CacheConfig) -> None:
     service = CacheService(core, config.runner)
     host = ServiceHost(config.listen, [SERVICE_NAME])
     cache_pb2_grpc.add_CacheServiceServicer_to_server(service, host.grpc_server)
-    await host.start()
+    await host.start(config.parent_fd)
     tasks = [
         asyncio.create_task(service.runner_client.run()),
         asyncio.create_task(_publish_health(service, host)),
     ]
     stop = asyncio.create_task(host.wait_for_stop())
     done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
-    service.draining = True
+    service.drain()
     if stop in done:
         await host.within_grace(asyncio.create_task(service.idle.wait()), config.grace_s)
     for task in tasks:

@@ -31,12 +31,12 @@ log = structlog.get_logger()
 
 
 class CacheService(cache_pb2_grpc.CacheServiceServicer):
-    """Owns the sessions. `draining` refuses new sessions and requests."""
+    """Owns the sessions."""
 
     def __init__(self, core: Core, runner_address: str) -> None:
         self.core = core
         self.runner_client = RunnerClient(runner_address, core, self._on_change)
-        self.draining = False
+        self._draining = False
         self.changed = asyncio.Event()  # serving may have changed
         self.idle = asyncio.Event()  # no request is left
         self.idle.set()
@@ -68,7 +68,7 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         return stats_of(self.core)
 
     def _open(self, first: pb.SessionRequest | None) -> GatewaySession:
-        if self.draining:
+        if self._draining:
             raise Unavailable(
                 Reason.DRAINING, "the manager is draining: open a session with another one"
             )
@@ -91,7 +91,7 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
             raise mismatch
         self._next_session_id += 1
         self._sessions[session.session_id] = session
-        session.put_opened(attached=self.core.serving, runner=runner)
+        session.put_opened(serving=self._serving, runner=runner)
         log.info("session opened", session_id=session.session_id)
         return session
 
@@ -124,7 +124,7 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
 
     def _submit(self, session: GatewaySession, submit: pb.Submit) -> None:
         try:
-            if self.draining:
+            if self._draining:
                 raise Unavailable(Reason.DRAINING, "the manager is draining: try another one")
             if submit.key <= session.last_key:
                 raise InvalidArgument(
@@ -147,14 +147,28 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                     session.put_finished(output)
             else:
                 self._deliver(output)
-        standing = (self.core.serving, self.core.runner)
-        if standing != self._told:
-            self._told = standing
-            for session in self._sessions.values():
-                session.put_opened(attached=self.core.serving, runner=self.core.runner)
-                if (mismatch := _mismatch(session, self.core.runner)) is not None:
-                    session.end(mismatch)  # it opened when there was nothing to compare with
+        self._tell_sessions()
         self._announce()
+
+    @property
+    def _serving(self) -> bool:
+        return self.core.serving and not self._draining
+
+    def drain(self) -> None:
+        """Take no new session or request; those that are here go on."""
+        self._draining = True
+        self._tell_sessions()
+
+    def _tell_sessions(self) -> None:
+        """Say what stands behind the manager, where it changed."""
+        standing = (self._serving, self.core.runner)
+        if standing == self._told:
+            return
+        self._told = standing
+        for session in self._sessions.values():
+            session.put_opened(serving=self._serving, runner=self.core.runner)
+            if (mismatch := _mismatch(session, self.core.runner)) is not None:
+                session.end(mismatch)  # it opened when there was nothing to compare with
 
     def _announce(self) -> None:
         self.changed.set()

@@ -40,9 +40,9 @@ class GatewaySession:
         self._ended = True
         self._ready.set()
 
-    def put_opened(self, *, attached: bool, runner: RunnerDescription | None) -> None:
+    def put_opened(self, *, serving: bool, runner: RunnerDescription | None) -> None:
         self._pending.opened.Clear()
-        self._pending.opened.attached = attached
+        self._pending.opened.serving = serving
         if runner is not None:
             self._pending.opened.limits.max_seq_len = runner.max_seq_len
             self._pending.opened.limits.vocab_size = runner.vocab_size

@@ -34,14 +34,14 @@ class CacheClient:
         self._on_change = on_change
         self._feeds: dict[int, TokenFeed] = {}
         self._next_key = 1
-        self._commands: asyncio.Queue[pb.SessionRequest] | None = None  # None: no session
-        self._attached = False
+        self._commands: asyncio.Queue[pb.SessionRequest | None] | None = None  # None: no session
+        self._manager_serves = False
         self._channel = stream_channel(address)
 
     @property
     def serving(self) -> bool:
         """A session is open and a runner stands behind it."""
-        return self._commands is not None and self._attached
+        return self._commands is not None and self._manager_serves
 
     def submit(self, submission: Submission) -> TokenFeed:
         if self._commands is None:
@@ -102,7 +102,7 @@ class CacheClient:
 
     async def _one_session(self) -> str:
         """One Session call to its end. Returns why it ended."""
-        commands: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
+        commands: asyncio.Queue[pb.SessionRequest | None] = asyncio.Queue()  # None: the end
         commands.put_nowait(
             pb.SessionRequest(
                 open=pb.Open(protocol_version=PROTOCOL_VERSION, model_fingerprint=self._fingerprint)
@@ -110,8 +110,8 @@ class CacheClient:
         )
 
         async def sent() -> AsyncIterator[pb.SessionRequest]:
-            while True:
-                yield await commands.get()
+            while (command := await commands.get()) is not None:
+                yield command
 
         try:
             call = cache_pb2_grpc.CacheServiceStub(self._channel).Session(sent())
@@ -122,12 +122,14 @@ class CacheClient:
                 self._take(response)
         except grpc.aio.AioRpcError as error:
             return error_of(error).message
+        finally:
+            commands.put_nowait(None)  # grpc.aio asks for the next one as long as it gets any
         return "cachesvc ended the session"
 
     def _lose(self, why: str) -> None:
         """The manager forgot this session's requests."""
         self._commands = None
-        self._attached = False
+        self._manager_serves = False
         feeds, self._feeds = self._feeds, {}
         for feed in feeds.values():
             feed.put_failure(
@@ -140,7 +142,7 @@ class CacheClient:
 
     def _take(self, response: pb.SessionResponse) -> None:
         if response.HasField("opened"):
-            self._attached = response.opened.attached
+            self._manager_serves = response.opened.serving
             self._on_change()
         for accepted in response.accepted:
             if (feed := self._feeds.get(accepted.key)) is not None:

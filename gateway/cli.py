@@ -15,7 +15,8 @@ from gateway.model_name import resolve
 from gateway.serve_config import DEFAULT_ADDRESS, ServeConfig
 from gateway.supervisor import Supervisor
 from servicekit.config import read_settings
-from servicekit.errors import PagewireError, SetupError
+from servicekit.errors import FatalError, PagewireError, SetupError
+from servicekit.logs import configure_logs
 
 USAGE = """usage: pagewire COMMAND
 
@@ -26,8 +27,9 @@ USAGE = """usage: pagewire COMMAND
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point. Exits 0, 1 when an answer failed, 2 when the command cannot be carried out; 130
-    on Ctrl-C.
+    """Entry point.
+
+    Exits 0; 1 when an answer or a service failed; 2 when it cannot be carried out; 130 on Ctrl-C.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     commands = {"fetch": _fetch, "serve": _serve, "generate": _generate}
@@ -40,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except SetupError as error:
         sys.stderr.write(f"pagewire {arguments[0]}: {error}\n")
         sys.exit(2)
+    except FatalError as error:
+        sys.stderr.write(f"pagewire {arguments[0]}: {error}\n")
+        sys.exit(1)
     except PagewireError as error:
         sys.stderr.write(f"pagewire {arguments[0]}: {error.reason}: {error.message}\n")
         sys.exit(1)
@@ -65,16 +70,23 @@ def _serve(arguments: list[str]) -> None:
     )
     if model is None:
         raise SetupError("which model? pagewire serve MODEL, a directory or a hub name")
+    configure_logs("pagewire", config.log_level)
     asyncio.run(_run_server(resolve(model), config))
 
 
 async def _run_server(model_dir: Path, config: ServeConfig) -> None:
-    """Start, say when ready, stop on SIGTERM or SIGINT or when a process ends."""
+    """Start, say when ready, stop on a signal or when a service ends; a second signal hastens."""
     began = time.monotonic()
-    stop_asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop_asked.set)
     supervisor = Supervisor(model_dir, config)
+    stop_asked = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop_asked.is_set():
+            supervisor.hasten()
+        stop_asked.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
 
     async def serve() -> None:
         await supervisor.start()
@@ -83,7 +95,7 @@ async def _run_server(model_dir: Path, config: ServeConfig) -> None:
             f"ready at {config.listen} after {time.monotonic() - began:.1f} s, Ctrl-C stops\n"
         )
         sys.stdout.flush()
-        await supervisor.until_one_ends()
+        await supervisor.watch()
 
     serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stop_asked.wait())
     try:

@@ -20,6 +20,7 @@ class GatewayConfig:
     )
     max_message_bytes: int = setting("bytes of a request at most", 4 * 2**20)
     grace_s: float = setting("seconds that streams get to end after SIGTERM", 30.0)
+    parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")
 
     def __post_init__(self) -> None:

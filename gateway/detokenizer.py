@@ -22,7 +22,7 @@ class TextSpan(NamedTuple):
     end: int
 
 
-class Step(NamedTuple):
+class Settled(NamedTuple):
     """What one more token settled."""
 
     text: str
@@ -78,20 +78,20 @@ class Detokenizer:
 
     def push(self, token_id: int) -> str:
         """The text that this token makes certain; often empty, sometimes that of several tokens."""
-        return self.step(token_id).text
+        return self.settle(token_id).text
 
     def flush(self) -> str:
         """The text still held, with U+FFFD for what was cut. Ends the output: push no more."""
         return self.finish().text
 
-    def step(self, token_id: int) -> Step:
+    def settle(self, token_id: int) -> Settled:
         """`push`, and where the tokens' texts lie."""
         if not self._shows(token_id):
             return self._add_textless(token_id)
         if token_id in self._byte_values:
             self._run.append(token_id)
             self._waiting.append(True)
-            return Step("", [])
+            return Settled("", [])
         settled = self._settle_run()
         held = bool(self._window.held)
         start = self._num_chars
@@ -102,25 +102,25 @@ class Detokenizer:
             start += 1 - (len(fresh) - len(text))
         self._num_chars += len(text)
         end = self._num_chars + len(self._window.held)
-        return Step(settled.text + text, [*settled.spans, TextSpan(start, max(start, end))])
+        return Settled(settled.text + text, [*settled.spans, TextSpan(start, max(start, end))])
 
-    def finish(self) -> Step:
+    def finish(self) -> Settled:
         """`flush`, and where the last tokens' texts lie."""
         settled = self._settle_run()
         text = self._less_prompt(self._window.held)
         self._num_chars += len(text)
-        return Step(settled.text + text, settled.spans)
+        return Settled(settled.text + text, settled.spans)
 
-    def _add_textless(self, token_id: int) -> Step:
+    def _add_textless(self, token_id: int) -> Settled:
         if self._run:
             self._waiting.append(False)
-            return Step("", [])
-        return Step("", [TextSpan(self._num_chars, self._num_chars)])
+            return Settled("", [])
+        return Settled("", [TextSpan(self._num_chars, self._num_chars)])
 
-    def _settle_run(self) -> Step:
+    def _settle_run(self) -> Settled:
         """Gives out the run of byte tokens, which has ended."""
         if not self._run:
-            return Step("", [])
+            return Settled("", [])
         first = self._num_chars
         text = self._less_prompt(self._window.append(self._run))
         self._num_chars += len(text)
@@ -136,7 +136,7 @@ class Detokenizer:
                 end = min(start + 1, self._num_chars)
             spans.append(TextSpan(start, end))
         self._run, self._waiting, self._run_in_prompt = [], [], 0
-        return Step(text, spans)
+        return Settled(text, spans)
 
     def _shows(self, token_id: int) -> bool:
         return token_id not in self._hidden_ids and self._backend.id_to_token(token_id) is not None

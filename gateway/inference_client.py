@@ -63,7 +63,9 @@ def _told(text: str, finished: inference_pb2.Finished) -> str | Answered:
 async def page_counts(cache_address: str) -> tuple[int, int, int]:
     """(num_pages, free_pages, max_private_pages) of the manager at `cache_address`."""
     async with grpc.aio.insecure_channel(cache_address) as channel:
-        stats = await cache_pb2_grpc.CacheServiceStub(channel).GetStats(
-            cache_pb2.GetStatsRequest(), timeout=5
-        )
+        stub = cache_pb2_grpc.CacheServiceStub(channel)
+        try:
+            stats = await stub.GetStats(cache_pb2.GetStatsRequest(), timeout=5)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from error
     return stats.num_pages, stats.free_pages, stats.max_private_pages

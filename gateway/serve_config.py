@@ -39,7 +39,9 @@ class ServeConfig:
     max_running_reqs: int | None = setting("rows", None)
     max_seq_len: int | None = setting("tokens of prompt and answer", None)
     num_threads: int | None = setting("threads of one operation in the runner", None)
-    step_budget_tokens: int | None = setting("tokens a step computes at most", None)
+    step_budget_tokens: int | None = setting(
+        "tokens of a step: decode first, prompts fill it", None
+    )
     credits: int | None = setting("plans sent ahead of their results", None)
     max_message_bytes: int | None = setting("bytes of a request at most", None)
     grace_s: float | None = setting("seconds that streams get to end after SIGTERM", None)

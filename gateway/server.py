@@ -28,7 +28,7 @@ async def serve(config: GatewayConfig) -> None:
     client = CacheClient(config.cache, fingerprint(model_dir), changed.set)
     service = InferenceService(client, tokenizer, config.served_name or tokenizer.model_name)
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, host.grpc_server)
-    await host.start()
+    await host.start(config.parent_fd)
 
     async def publish_health() -> None:
         while True:

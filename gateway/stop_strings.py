@@ -13,6 +13,12 @@ from dataclasses import dataclass, field
 
 from servicekit.errors import InvalidArgument, Reason
 
+MAX_STOP_CHARS = 256
+
+
+def _invalid(message: str) -> InvalidArgument:
+    return InvalidArgument(Reason.INVALID_FIELD, message, field="stop.strings")
+
 
 @dataclass(slots=True, eq=False)
 class _Node:
@@ -34,12 +40,14 @@ class StopStrings:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        """InvalidArgument when a stop string is empty."""
+        """InvalidArgument when a stop string is empty or longer than MAX_STOP_CHARS."""
         if "" in stops:
-            raise InvalidArgument(
-                Reason.INVALID_FIELD,
-                "stop.strings holds an empty string; leave it out",
-                field="stop.strings",
+            raise _invalid("stop.strings holds an empty string; leave it out")
+        longest = max(map(len, stops), default=0)
+        if longest > MAX_STOP_CHARS:
+            raise _invalid(
+                f"stop.strings holds one of {longest} characters; at most {MAX_STOP_CHARS} are "
+                "allowed"
             )
         self._root = _build(stops)
         self._node = self._root

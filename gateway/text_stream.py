@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gateway.detokenizer import Detokenizer, Step, TextSpan
+from gateway.detokenizer import Detokenizer, Settled, TextSpan
 from gateway.stop_strings import StopStrings
 from gateway.tokenizer import Tokenizer
 
@@ -79,8 +79,7 @@ class TextStream:
             if self.stopped is not None:
                 break
             self._undelivered.append(token_id)
-            step = self._detokenizer.step(token_id)
-            texts.append(self._release(step))
+            texts.append(self._release(self._detokenizer.settle(token_id)))
             ids += self._deliver()
         return Delta("".join(texts), tuple(ids))
 
@@ -99,9 +98,9 @@ class TextStream:
         self._delivered_tokens += len(ids)
         return Delta(text + self._stops.flush(), ids)
 
-    def _release(self, step: Step) -> str:
-        self._spans += step.spans
-        text = self._stops.push(step.text)
+    def _release(self, settled: Settled) -> str:
+        self._spans += settled.spans
+        text = self._stops.push(settled.text)
         self._released_chars += len(text)
         if self.stopped is not None:
             covering = (

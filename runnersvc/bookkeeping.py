@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from servicekit.arith import ceil_div
 from servicekit.plan import BoolArray, Int32Array, Plan, Refusal, RunnerDescription
 
 
@@ -43,7 +44,7 @@ class Books:
     def __init__(self, runner: RunnerDescription) -> None:
         self._runner = runner
         self._page_size = runner.page_size
-        self._pages_a_row = -(-runner.max_seq_len // runner.page_size)
+        self._pages_a_row = ceil_div(runner.max_seq_len, runner.page_size)
         self._dummy_page = runner.num_pages
         self.last_plan_id = 0
         num_rows = runner.num_rows

@@ -31,6 +31,7 @@ class RunnerConfig:
     )
     num_threads: int | None = setting("threads of one operation; all cores when not given", None)
     grace_s: float = setting("seconds that the manager gets to end its stream on SIGTERM", 10.0)
+    parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")
 
     def __post_init__(self) -> None:

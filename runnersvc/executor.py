@@ -41,6 +41,7 @@ class Executor:
         publish: Callable[[Plan | None, Answer], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
+        self.last_plan_id = 0  # executed last; written on the thread, read where `call` runs
         self._model = model
         self._publish = publish
         self._on_failure = on_failure
@@ -92,6 +93,7 @@ class Executor:
                     self._on_failure(error)
                     return
                 ended = time.perf_counter()
+                self.last_plan_id = work.plan_id
                 self._publish(
                     work,
                     Result(

@@ -75,7 +75,7 @@ class ModelSpec:
     head_dim: int
     hidden_dim: int
     intermediate_dim: int
-    vocab_len: int
+    vocab_size: int
     rms_eps: float
     rope: Rope
     tie_word_embeddings: bool
@@ -124,7 +124,7 @@ def parse_spec(config: Config) -> ModelSpec:
         head_dim=_positive(config, "head_dim", default=hidden_dim // num_heads),
         hidden_dim=hidden_dim,
         intermediate_dim=_positive(config, "intermediate_size"),
-        vocab_len=_positive(config, "vocab_size"),
+        vocab_size=_positive(config, "vocab_size"),
         rms_eps=_number(config, "rms_norm_eps", default=1e-6),
         rope=_parse_rope(config, family),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels.reference.page_table import scatter_page_table
+from servicekit.arith import table_width
 from servicekit.plan import Int32Array
 
 
@@ -40,7 +41,7 @@ class KVCache:
             2, num_layers, (num_pages + 1) * page_size, num_kv_heads, head_dim
         )
         self._k_by_layer, self._v_by_layer = by_loc[0].unbind(), by_loc[1].unbind()
-        width = align_up(max_seq_len, max(32, page_size))
+        width = table_width(max_seq_len, page_size)
         offsets = torch.arange(width, dtype=torch.int32, device=device) % page_size
         self.page_table = (num_pages * page_size + offsets).repeat(max_running_reqs + 1, 1)
 
@@ -68,8 +69,3 @@ class KVCache:
         assert lowest >= first_dummy_loc, (
             f"the dummy row points at {lowest = }, below {first_dummy_loc = }"
         )
-
-
-def align_up(length: int, multiple: int) -> int:
-    """The least multiple of `multiple` that is at least `length`."""
-    return -(-length // multiple) * multiple

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from typing import TypeVar
 
 import structlog
 
@@ -16,6 +17,8 @@ from servicekit.errors import AlreadyExists, FailedPrecondition, Reason
 from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Result, RunnerDescription
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 
 class Runner:
@@ -106,14 +109,9 @@ class Runner:
         """Return when everything accepted so far is executed and its results are published."""
         await self._executor.call(lambda: None)
 
-    async def read(self, function: Callable[[], list[int]]) -> tuple[list[int], int]:
+    async def read(self, function: Callable[[], T]) -> tuple[T, int]:
         """What `function` reads of the device between two plans, and the plan executed last."""
-
-        def read() -> list[int]:
-            return function()
-
-        values = await self._executor.call(read)
-        return values, self.last_executed
+        return await self._executor.call(lambda: (function(), self._executor.last_plan_id))
 
     def stop(self) -> None:
         self._executor.stop()

@@ -14,7 +14,7 @@ from runnersvc.families import ModelSpec, load_spec
 from runnersvc.model_runner import ModelRunner
 from runnersvc.runner import Runner
 from runnersvc.service import RunnerService
-from servicekit.errors import SetupError
+from servicekit.errors import FatalError, SetupError
 from servicekit.host import ServiceHost
 from servicekit.model_dir import fingerprint
 from servicekit.plan import RunnerDescription
@@ -27,13 +27,15 @@ log = structlog.get_logger()
 
 
 async def serve(config: RunnerConfig) -> None:
-    """Run until SIGTERM. Errors: SetupError when the address is taken, or the model cannot be
-    served.
+    """Run until SIGTERM.
+
+    Errors: SetupError when the address is taken or the model cannot be served; FatalError when a
+    plan failed while it was executed.
     """
     service = RunnerService()
     host = ServiceHost(config.listen, [SERVICE_NAME])
     runner_pb2_grpc.add_RunnerServiceServicer_to_server(service, host.grpc_server)
-    await host.start()
+    await host.start(config.parent_fd)
     stop = asyncio.create_task(host.wait_for_stop())
     loading = asyncio.create_task(asyncio.to_thread(_load, config))
     try:
@@ -47,8 +49,9 @@ async def serve(config: RunnerConfig) -> None:
         failed = asyncio.create_task(runner.failed.wait())
         await asyncio.wait((stop, failed), return_when=asyncio.FIRST_COMPLETED)
         if failed.done():
-            raise SetupError("a plan failed while it was executed; the log above says why")
-        await service.drain(config.grace_s)
+            raise FatalError("a plan failed while it was executed; the log above says why")
+        await host.within_grace(asyncio.create_task(service.ended()), config.grace_s)
+        await service.drain()
         await host.stop(STREAM_END_S)
         runner.stop()
     finally:
@@ -84,7 +87,7 @@ def _load(config: RunnerConfig) -> tuple[ModelRunner, RunnerDescription]:
         num_pages=num_pages,
         num_rows=config.max_running_reqs,
         max_seq_len=max_seq_len,
-        vocab_size=spec.vocab_len,
+        vocab_size=spec.vocab_size,
         rank=0,
         num_ranks=1,
     )

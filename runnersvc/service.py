@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 from pagewire.v1 import runner_pb2 as pb
@@ -40,13 +39,14 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
     def load(self, runner: Runner, page_table: Tensor) -> None:
         self._runner, self._page_table = runner, page_table
 
-    async def drain(self, grace_s: float = 0) -> None:
-        """Take no new stream; give the manager `grace_s` seconds to end the live one, then execute
-        what was accepted and end it.
-        """
+    async def ended(self) -> None:
+        """Take no new stream, and return when there is none."""
         self._draining = True
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._no_stream.wait(), grace_s)
+        await self._no_stream.wait()
+
+    async def drain(self) -> None:
+        """Execute what was accepted, then end the live stream."""
+        self._draining = True
         if self._reader is not None:
             self._reader.cancel()
 

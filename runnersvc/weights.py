@@ -148,11 +148,11 @@ def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         "mlp.down_proj": (hidden, inner),
     }
     shapes: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (spec.vocab_len, hidden),
+        "model.embed_tokens.weight": (spec.vocab_size, hidden),
         "model.norm.weight": (hidden,),
     }
     if not spec.tie_word_embeddings:
-        shapes[HEAD] = (spec.vocab_len, hidden)
+        shapes[HEAD] = (spec.vocab_size, hidden)
     for layer_idx in range(spec.num_layers):
         for name, shape in of_a_layer.items():
             shapes[f"model.layers.{layer_idx}.{name}.weight"] = shape

@@ -1,15 +1,17 @@
-"""Every failure a caller can meet, in one table for all services. No gRPC in here: `status.py`
-translates.
+"""Every failure a caller can meet, in one table for all services.
 
-PagewireError
-├── InvalidArgument      the request can never work as sent
-├── NotFound             a named thing does not exist
-├── AlreadyExists        a live thing has that name
-├── FailedPrecondition   the system is set up so that this cannot work
-├── ResourceExhausted    a bound is reached
-├── Unavailable          try again later
-└── Internal             our own fault
-SetupError               a process cannot start: printed as one sentence, exit code 2
+No gRPC in here: `status.py` translates.
+
+    PagewireError
+    ├── InvalidArgument      the request can never work as sent
+    ├── NotFound             a named thing does not exist
+    ├── AlreadyExists        a live thing has that name
+    ├── FailedPrecondition   the system is set up so that this cannot work
+    ├── ResourceExhausted    a bound is reached
+    ├── Unavailable          try again later
+    └── Internal             our own fault
+    SetupError               a process cannot start: printed as one sentence, exit code 2
+    FatalError               a process cannot go on: printed as one sentence, exit code 1
 """
 
 from __future__ import annotations
@@ -86,6 +88,10 @@ class Internal(PagewireError):
 
 class SetupError(Exception):
     """The process cannot start as configured; the text is one sentence that says what to change."""
+
+
+class FatalError(Exception):
+    """The process cannot go on; the text is one sentence that says why."""
 
 
 def error_named(code_name: str, reason: Reason, message: str, **metadata: str) -> PagewireError:

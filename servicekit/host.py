@@ -42,6 +42,7 @@ class ServiceHost:
         self._lock: SocketLock | None = None
         self._serving = False
         self._draining = False
+        self._stopped = False
         self._stop_asked = asyncio.Event()
         self._stop_hastened = asyncio.Event()
         receive_limit = -1 if max_message_bytes is None else 4 * max_message_bytes
@@ -64,9 +65,11 @@ class ServiceHost:
     def draining(self) -> bool:
         return self._draining
 
-    async def start(self) -> None:
-        """Take the address and answer on it, health NOT_SERVING. Errors: SetupError when it is
-        taken.
+    async def start(self, parent_fd: int | None = None) -> None:
+        """Take the address and answer on it, health NOT_SERVING.
+
+        `parent_fd` is the reading end of a pipe that the parent holds: its end counts as a first
+        signal. Errors: SetupError when the address is taken.
         """
         if self.listen.startswith("unix:"):
             path = Path(self.listen.removeprefix("unix:"))
@@ -87,6 +90,8 @@ class ServiceHost:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
+        if parent_fd is not None:
+            loop.add_reader(parent_fd, self._on_parent_gone, parent_fd)
         log.info("listening", address=self.listen)
 
     async def set_serving(self, *, serving: bool) -> None:
@@ -100,6 +105,11 @@ class ServiceHost:
         codes = health_pb2.HealthCheckResponse
         for name in self._names:
             await self._health.set(name, codes.SERVING if serving else codes.NOT_SERVING)
+
+    def _on_parent_gone(self, parent_fd: int) -> None:
+        asyncio.get_running_loop().remove_reader(parent_fd)
+        log.warning("parent gone")
+        self._stop_asked.set()
 
     def _on_signal(self) -> None:
         (self._stop_hastened if self._stop_asked.is_set() else self._stop_asked).set()
@@ -126,6 +136,9 @@ class ServiceHost:
 
         Safe to call again.
         """
+        if self._stopped:
+            return
+        self._stopped = True
         stopping = asyncio.ensure_future(self.grpc_server.stop(grace_s))
         if not await self.within_grace(stopping, None):
             await self.grpc_server.stop(0)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from servicekit.config import read_settings
-from servicekit.errors import SetupError
+from servicekit.errors import FatalError, SetupError
 from servicekit.logs import configure_logs
 
 
@@ -24,7 +24,9 @@ C = TypeVar("C", bound=ServiceConfig)
 def run_service(
     name: str, description: str, kind: type[C], serve: Callable[[C], Awaitable[None]]
 ) -> None:
-    """Run `serve` with the command line's settings until it returns. Exits 2 on a SetupError."""
+    """Run `serve` with the command line's settings until it returns. Exits 2 on a
+    SetupError, 1 on a FatalError.
+    """
     try:
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)
@@ -33,6 +35,9 @@ def run_service(
     except SetupError as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.exit(2)
+    except FatalError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        sys.exit(1)
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -114,6 +114,12 @@ def _first_of_order(logits: Tensor, ordered: Tensor, count: Tensor) -> Tensor:
 
 
 def _invert_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """The first id whose running sum of `weights` [N, vocab] exceeds that share of the total."""
+    """The first id whose running sum of `weights` [N, vocab] exceeds that share of the total.
+
+    An id of the vocabulary for every row: the heaviest where the weights have no finite sum.
+    """
     running = weights.cumsum(dim=-1)
-    return torch.searchsorted(running, uniforms[:, None] * running[:, -1:], right=True)[:, 0]
+    total = running[:, -1:]
+    drawn = torch.searchsorted(running, uniforms[:, None] * total, right=True)[:, 0]
+    can_draw = (total[:, 0].isfinite()) & (total[:, 0] > 0)
+    return torch.where(can_draw, drawn, weights.argmax(dim=-1)).clamp(max=weights.shape[-1] - 1)

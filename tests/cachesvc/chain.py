@@ -42,7 +42,7 @@ class Chain:
         """A session that has heard of an attached runner."""
         gateway = Gateway(self.channel)
         await gateway.open()
-        await gateway.until(lambda _: gateway.opened and gateway.opened[-1].attached)
+        await gateway.until(lambda _: gateway.opened and gateway.opened[-1].serving)
         await self.until(lambda stats: stats.last_result_plan_id)  # the plan that resets rows
         return gateway
 

@@ -23,7 +23,7 @@ from tests.cachesvc.fake_runner import FakeRunner
 
 
 class FakeRunnerService(runner_pb2_grpc.RunnerServiceServicer):
-    """Executes each plan as it comes, while `gate` is set; `attach_error` refuses one Attach."""
+    """Executes each plan as it comes, while `gate` is set; `attach_error` refuses every Attach."""
 
     def __init__(self, runner: RunnerDescription | None = None, boot_id: str = "boot-1") -> None:
         self.runner = FakeRunner(describe() if runner is None else runner, boot_id)
@@ -51,8 +51,7 @@ class FakeRunnerService(runner_pb2_grpc.RunnerServiceServicer):
         requests = aiter(request_iterator)
         first = await anext(requests)
         if self.attach_error is not None:
-            error, self.attach_error = self.attach_error, None
-            raise error
+            raise self.attach_error
         self._cut.clear()
         self.num_attaches += 1
         attached, results = self.runner.attach(decode_attach(first.attach))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from cachesvc.core import Core
-from servicekit.errors import AlreadyExists, InvalidArgument, PagewireError, Reason, Unavailable
 from tests.cachesvc.builders import attached_core, describe, submission
 from tests.cachesvc.truth import truth_of
 from tests.cachesvc.wire import Wire, wire
@@ -80,11 +79,9 @@ def test_the_largest_requests_that_fit_are_served() -> None:
     assert len(joined.heard.finished) == 2
 
 
-def test_a_key_that_is_live_cannot_be_submitted_again_but_in_another_session() -> None:
+def test_two_sessions_may_use_one_key() -> None:
     core = attached_core()
     core.submit(1, submission(7))
-    with pytest.raises(AlreadyExists, match="key 7 is live in this session"):
-        core.submit(1, submission(7))
     core.submit(2, submission(7))
     assert core.live_count == 2
 

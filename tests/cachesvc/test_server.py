@@ -22,7 +22,7 @@ from servicekit.errors import SetupError
 from tests.cachesvc.chain import ADD_RUNNER, answer
 from tests.cachesvc.fake_runner_service import FakeRunnerService
 from tests.cachesvc.gateway_client import PATIENCE_S, Gateway
-from tests.cachesvc.rpc import channel_to, served, served_at, socket_address
+from tests.cachesvc.rpc import channel_to, failure_of, served, served_at, socket_address
 
 SERVING = health.HealthCheckResponse.SERVING
 NOT_SERVING = health.HealthCheckResponse.NOT_SERVING
@@ -36,14 +36,18 @@ class Process:
     address: str
     channel: grpc.aio.Channel
     watch: Any
+    health: int | None = None  # heard last
 
-    async def until_health(self, status: int) -> None:
+    async def until_health(self, *statuses: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while (await self.watch.read()).status != status:
-                pass
+            while self.health not in statuses:
+                self.health = (await self.watch.read()).status
 
     def terminate(self) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
+
+    async def until_over(self) -> None:
+        await asyncio.wait_for(asyncio.shield(self.task), PATIENCE_S)
 
     @property
     def socket(self) -> Path:
@@ -60,41 +64,46 @@ async def process(runner_address: str, grace_s: float = 30) -> AsyncIterator[Pro
                 health.HealthCheckRequest(service=SERVICE_NAME), wait_for_ready=True
             )
             made = Process(task, address, channel, watch)
-            await made.until_health(NOT_SERVING)
-            yield made
-            if not task.done():
-                made.terminate()
+            try:
+                await made.until_health(NOT_SERVING, SERVING)
+                yield made
+            finally:
+                if not task.done():
+                    made.terminate()
         await asyncio.wait_for(task, PATIENCE_S)
 
 
-async def test_health_is_not_serving_until_a_runner_is_attached() -> None:
+@asynccontextmanager
+async def manager_with(runner: FakeRunnerService, grace_s: float = 30) -> AsyncIterator[Process]:
+    """A manager that is attached to `runner`."""
+    async with (
+        served(ADD_RUNNER, runner) as runner_address,
+        process(runner_address, grace_s) as manager,
+    ):
+        await manager.until_health(SERVING)
+        yield manager
+
+
+async def test_health_follows_the_runner_as_it_comes_and_goes() -> None:
     with socket_address() as runner_address:
         async with process(runner_address) as manager:
-            async with served_at(runner_address, ADD_RUNNER, FakeRunnerService()):
-                await manager.until_health(SERVING)
-
-
-async def test_health_follows_the_runner_as_it_goes_and_comes() -> None:
-    runner = FakeRunnerService()
-    async with served(ADD_RUNNER, runner) as runner_address, process(runner_address) as manager:
-        await manager.until_health(SERVING)
-        runner.cut()
-        await manager.until_health(NOT_SERVING)
-        await manager.until_health(SERVING)
+            assert manager.health == NOT_SERVING
+            for boot_id in ("boot-1", "boot-2"):
+                runner = FakeRunnerService(boot_id=boot_id)
+                async with served_at(runner_address, ADD_RUNNER, runner):
+                    await manager.until_health(SERVING)
+                await manager.until_health(NOT_SERVING)
 
 
 async def test_health_of_the_whole_process_is_that_of_its_service() -> None:
-    async with served(ADD_RUNNER, FakeRunnerService()) as runner_address:
-        async with process(runner_address) as manager:
-            await manager.until_health(SERVING)
-            stub = health_pb2_grpc.HealthStub(manager.channel)
-            assert (await stub.Check(health.HealthCheckRequest())).status == SERVING
+    async with manager_with(FakeRunnerService()) as manager:
+        stub = health_pb2_grpc.HealthStub(manager.channel)
+        assert (await stub.Check(health.HealthCheckRequest())).status == SERVING
 
 
 async def test_sigterm_lets_requests_end_and_leaves_no_socket() -> None:
     runner = FakeRunnerService()
-    async with served(ADD_RUNNER, runner) as runner_address, process(runner_address) as manager:
-        await manager.until_health(SERVING)
+    async with manager_with(runner) as manager:
         gateway = Gateway(manager.channel)
         await gateway.open()
         runner.gate.clear()
@@ -109,37 +118,31 @@ async def test_sigterm_lets_requests_end_and_leaves_no_socket() -> None:
         await gateway.until_finished(1)
         assert gateway.tokens[1] == answer(1, 9)
         await gateway.call.done_writing()
-        await asyncio.wait_for(asyncio.shield(manager.task), PATIENCE_S)
-        assert list(manager.socket.parent.iterdir()) == []
+        await manager.until_over()
+        assert list(manager.socket.parent.iterdir()) == []  # nothing else runs
 
 
 async def test_after_the_grace_requests_are_cut_off() -> None:
     runner = FakeRunnerService()
-    async with served(ADD_RUNNER, runner) as runner_address:
-        async with process(runner_address, grace_s=0) as manager:
-            await manager.until_health(SERVING)
-            gateway = Gateway(manager.channel)
-            await gateway.open()
-            runner.gate.clear()
-            await gateway.submit(1)
-            await gateway.until(lambda _: gateway.accepted)
-            manager.terminate()
-            await asyncio.wait_for(asyncio.shield(manager.task), PATIENCE_S)
-            with pytest.raises(grpc.aio.AioRpcError):
-                while await gateway.call.read() is not grpc.aio.EOF:
-                    pass
+    async with manager_with(runner, grace_s=0) as manager:
+        gateway = Gateway(manager.channel)
+        await gateway.open()
+        runner.gate.clear()
+        await gateway.submit(1)
+        await gateway.until(lambda _: gateway.accepted)
+        manager.terminate()
+        await manager.until_over()
+        await failure_of(gateway.call)
 
 
 async def test_a_second_server_is_refused_and_the_first_goes_on() -> None:
-    async with served(ADD_RUNNER, FakeRunnerService()) as runner_address:
-        async with process(runner_address) as manager:
-            await manager.until_health(SERVING)
-            with pytest.raises(SetupError, match="is in use by another process"):
-                await serve(CacheConfig(listen=manager.address, runner=runner_address))
-            gateway = Gateway(manager.channel)
-            await gateway.open()
-            await gateway.submit(1, max_tokens=2)
-            await gateway.until_finished(1)
+    async with manager_with(FakeRunnerService()) as manager:
+        with pytest.raises(SetupError, match="is in use by another process"):
+            await serve(CacheConfig(listen=manager.address, runner="unix:nobody"))
+        gateway = Gateway(manager.channel)
+        await gateway.open()
+        await gateway.submit(1, max_tokens=2)
+        await gateway.until_finished(1)
 
 
 @pytest.mark.parametrize(

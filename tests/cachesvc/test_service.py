@@ -65,7 +65,7 @@ class TestOpen:
         assert error.reason is Reason.PROTOCOL_VIOLATION
 
     async def test_while_draining_it_is_refused(self, chain: Chain) -> None:
-        chain.service.draining = True
+        chain.service.drain()
         gateway = Gateway(chain.channel)
         await gateway.open()
         error = await failure_of(gateway.call)
@@ -146,7 +146,7 @@ class TestRequests:
         chain.runner.gate.clear()
         await gateway.submit(1, max_tokens=5)
         await gateway.until(lambda _: gateway.accepted)
-        chain.service.draining = True
+        chain.service.drain()
         await gateway.submit(2)
         await gateway.until(lambda _: gateway.rejected)
         assert (gateway.rejected[2].code, gateway.rejected[2].reason) == ("UNAVAILABLE", "DRAINING")

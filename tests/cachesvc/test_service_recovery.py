@@ -47,7 +47,7 @@ class TestBeforeTheFirstRunner:
             gateway = Gateway(chain.channel)
             await gateway.open()
             await gateway.hear()
-        assert [opened.attached for opened in gateway.opened] == [False]
+        assert [opened.serving for opened in gateway.opened] == [False]
         assert not gateway.opened[0].HasField("limits")
 
     async def test_requests_are_rejected(self, runner_address: str) -> None:
@@ -65,7 +65,7 @@ class TestBeforeTheFirstRunner:
             await gateway.open()
             await gateway.hear()
             async with served_at(runner_address, ADD_RUNNER, chain.runner):
-                await gateway.until(lambda _: gateway.opened[-1].attached)
+                await gateway.until(lambda _: gateway.opened[-1].serving)
         assert gateway.opened[-1].limits.max_seq_len == 24
 
     async def test_a_session_of_another_model_ends_when_it_comes(self, runner_address: str) -> None:
@@ -111,13 +111,14 @@ class TestACutStream:
         gateway = await chain.gateway()
         chain.runner.attach_error = AlreadyExists(Reason.STREAM_ALREADY_LIVE, "not yet")
         chain.runner.cut()
-        await gateway.until(lambda _: not gateway.opened[-1].attached)
+        await gateway.until(lambda _: not gateway.opened[-1].serving)
         assert gateway.opened[-1].limits.max_seq_len == 24
         await gateway.submit(1, max_tokens=3)
+        await gateway.until(lambda _: gateway.accepted)
+        chain.runner.attach_error = None
         await gateway.until_finished(1)
-        assert gateway.accepted == [1]
         assert gateway.tokens[1] == answer(1, 3)
-        assert gateway.opened[-1].attached
+        assert gateway.opened[-1].serving
 
 
 class TestAnotherRunner:
@@ -133,10 +134,10 @@ class TestAnotherRunner:
             await gateway.submit(1, max_tokens=9)
             await first.num_plans(3)
             await death.aclose()
-            await gateway.until(lambda _: not gateway.opened[-1].attached)
+            await gateway.until(lambda _: not gateway.opened[-1].serving)
             second = FakeRunnerService(describe(num_pages=5, page_size=2), boot_id="boot-2")
             await stack.enter_async_context(served_at(runner_address, ADD_RUNNER, second))
-            await gateway.until(lambda _: gateway.opened[-1].attached)
+            await gateway.until(lambda _: gateway.opened[-1].serving)
             assert gateway.opened[-1].limits.pool_tokens == 10
             await gateway.until(lambda _: len(gateway.tokens[1]) == 8)
             assert gateway.tokens[1] == answer(1, 8)  # 3 + 8 = 10 + 1 tokens
@@ -150,13 +151,13 @@ class TestAnotherRunner:
         chain.runner.runner = FakeRunner(wrong, "boot-2")
         num_plans = len(chain.runner.plans)
         chain.runner.cut()
-        await gateway.until(lambda _: not gateway.opened[-1].attached)
+        await gateway.until(lambda _: not gateway.opened[-1].serving)
         while chain.runner.num_attaches < 3:
             await chain.stats()  # until it has been tried twice
-        assert not gateway.opened[-1].attached
+        assert not gateway.opened[-1].serving
         assert len(chain.runner.plans) == num_plans
         chain.runner.runner = right
-        await gateway.until(lambda _: gateway.opened[-1].attached)
+        await gateway.until(lambda _: gateway.opened[-1].serving)
 
 
 class TestRefusedPlans:

@@ -8,8 +8,8 @@ from tests.cachesvc.machine import ManagerMachine
 
 TestManagerMachine = ManagerMachine.TestCase
 TestManagerMachine.settings = settings(
-    max_examples=150,
-    stateful_step_count=60,
+    max_examples=400,
+    stateful_step_count=50,
     derandomize=True,
     deadline=None,
     suppress_health_check=list(HealthCheck),

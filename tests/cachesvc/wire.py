@@ -8,8 +8,9 @@ from cachesvc.core import Core
 from cachesvc.request import FinishCause, Finished
 from cachesvc.step import Sampled
 from servicekit.plan import Plan, Refusal, Result
-from tests.cachesvc.builders import describe
+from tests.cachesvc.builders import describe, submission
 from tests.cachesvc.fake_runner import FakeRunner
+from tests.cachesvc.truth import truth_of
 
 RequestKey = tuple[int, int]  # session_id, key
 
@@ -125,4 +126,19 @@ def wire(budget: int = 64, credits: int = 2, **changes: object) -> Wire:
     """A core attached to a fake runner of the tiny description, changed."""
     joined = Wire(Core(step_budget_tokens=budget, credits=credits), FakeRunner(describe(**changes)))
     joined.attach()
+    return joined
+
+
+def answer(key: int = 1, max_tokens: int = 5) -> list[int]:
+    """What that request of `wire_in_motion` gets, alone in the world."""
+    return truth_of(submission(key, max_tokens=max_tokens), describe()).answer
+
+
+def wire_in_motion(**changes: object) -> Wire:
+    """A request of five tokens, its first known, two plans sent and not read."""
+    joined = wire(**changes)
+    joined.core.submit(1, submission(1, max_tokens=5))
+    joined.step()
+    joined.send()
+    joined.send()
     return joined

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -97,16 +97,29 @@ class System:
 
     async def settled(self) -> cache_pb2.GetStatsResponse:
         """The stats once nothing runs or waits and every page is back."""
+        return await self._until(
+            lambda stats: (
+                stats.running_requests + stats.waiting_requests + stats.private_pages == 0
+                and stats.last_plan_id == stats.last_result_plan_id
+            )
+        )
+
+    async def running(self, num_requests: int) -> cache_pb2.GetStatsResponse:
+        """The stats once so many requests run."""
+        return await self._until(lambda stats: stats.running_requests == num_requests)
+
+    async def _until(
+        self, holds: Callable[[cache_pb2.GetStatsResponse], bool]
+    ) -> cache_pb2.GetStatsResponse:
         async with grpc.aio.insecure_channel(self.cache_address) as channel:
             stub = cache_pb2_grpc.CacheServiceStub(channel)
             async with asyncio.timeout(30):
                 while True:
                     stats = await stub.GetStats(cache_pb2.GetStatsRequest())
                     assert stats.free_pages + stats.private_pages == stats.num_pages
-                    busy = stats.running_requests + stats.waiting_requests + stats.private_pages
-                    if not busy and stats.last_plan_id == stats.last_result_plan_id:
+                    if holds(stats):
                         return stats
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.01)
 
     @contextlib.asynccontextmanager
     async def client(self):

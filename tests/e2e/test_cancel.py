@@ -7,8 +7,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from pagewire.v1.inference_pb2 import CompleteRequest
 
-from tests.e2e.system import System, greedy, ids_of
+from tests.e2e.system import System, greedy, ids_of, running
 from tests.e2e.tiny_model import clear_prompt
 
 
@@ -52,13 +53,34 @@ async def test_case_8_1_a_queued_request_can_be_cancelled(tiny: System) -> None:
     await settled_after(tiny, before, 8)
 
 
-async def test_case_8_1_a_request_can_be_cancelled_while_it_prefills(tiny: System) -> None:
+async def test_case_8_1_a_request_can_be_cancelled_while_it_prefills(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    """Case 8.1: in chunks of 4 tokens, the prompt is never computed to its end."""
+    settings = {"num_threads": 1, "step_budget_tokens": 4}
+    with running(System(tiny_dir, tmp_path, **settings)) as system:
+        async with system.client() as stub:
+            call = stub.Generate(greedy([1] * 200, 20))
+            await call.read()
+            call.cancel()
+            call.cancel()  # twice is once
+        stats = await system.settled()
+    assert stats.cancelled_total == 1
+    assert stats.sampled_tokens_total == 0
+    assert stats.prompt_tokens_total < 200
+
+
+async def test_case_8_1_a_unary_call_can_be_cancelled(tiny: System) -> None:
     before = (await tiny.settled()).cancelled_total
     async with tiny.client() as stub:
-        call = stub.Generate(greedy([1] * 200, 20))
-        await call.read()
+        request = greedy([1, 2, 3], 200)
+        call = stub.Complete(
+            CompleteRequest(
+                token_ids=request.token_ids, sampling=request.sampling, stop=request.stop
+            )
+        )
+        await tiny.running(1)
         call.cancel()
-        call.cancel()  # twice is once
     await settled_after(tiny, before, 1)
 
 

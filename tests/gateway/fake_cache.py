@@ -35,7 +35,7 @@ class FakeCache(cache_pb2_grpc.CacheServiceServicer):
 
         reader = asyncio.create_task(read())
         try:
-            yield opened(attached=True)
+            yield opened(serving=True)
             while (response := await self.responses.get()) is not None:
                 yield response
         finally:
@@ -48,9 +48,9 @@ class FakeCache(cache_pb2_grpc.CacheServiceServicer):
         return getattr(request, kind)
 
 
-def opened(*, attached: bool) -> pb.SessionResponse:
+def opened(*, serving: bool) -> pb.SessionResponse:
     limits = pb.Limits(max_seq_len=64, vocab_size=100, pool_tokens=64)
-    return pb.SessionResponse(opened=pb.Opened(attached=attached, limits=limits))
+    return pb.SessionResponse(opened=pb.Opened(serving=serving, limits=limits))
 
 
 def tokens(key: int, *token_ids: int) -> pb.SessionResponse:

@@ -132,7 +132,7 @@ async def test_serving_follows_the_runner_behind_the_manager(tmp_path: Path) -> 
     async with session(cache, tmp_path / "c") as client:
         assert client.serving
         feed = await accepted(client, cache)
-        cache.responses.put_nowait(opened(attached=False))
+        cache.responses.put_nowait(opened(serving=False))
         cache.responses.put_nowait(tokens(feed.key, 4))
         assert await feed.take() == Taken([4], None)
         assert not client.serving

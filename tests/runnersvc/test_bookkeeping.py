@@ -14,7 +14,7 @@ import pytest
 
 from runnersvc.bookkeeping import Books
 from servicekit.plan import Plan, Refusal
-from tests.cachesvc.builders import describe, ints, plan, row_open
+from tests.cachesvc.builders import describe, plan, row_open
 
 OLD_PAGES = {
     "write_rows": [0] * 4 + [1] * 8,
@@ -150,11 +150,7 @@ CASES: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
     "a step of a row that this plan closes": ({"close_rows": [0]}, "UNKNOWN_ROW", (0,)),
     "a step of the dummy row": (stepping(3, 0, 1, 1), "UNKNOWN_ROW", ()),
     "a row stepped twice": ({"step_rows": [0, 1, 1]}, "ROW_TWICE", (1,)),
-    "extend_len 0": (
-        {"step_extend_lens": [0, 2, 2]},
-        "EXTEND_LEN",
-        (0,),
-    ),
+    "extend_len 0": ({"step_extend_lens": [0, 2, 2]}, "EXTEND_LEN", (0,)),
     "fewer ids than extend_len": ({"step_extend_lens": [1, 3, 2]}, "EXTEND_LEN", (1,)),
     "two tokens sampled last": ({"step_extend_lens": [2, 2, 2]}, "EXTEND_LEN", (0,)),
     "a step past the context": (stepping(1, 5, 20, 20), "POSITION", (1,)),
@@ -298,4 +294,4 @@ def test_a_refusal_of_a_reset_brings_every_row_back() -> None:
     assert refusal is not None
     assert columns(books) == before
     assert books.accept(plan(2, **stepping(0, 3, 1, 0))) is None
-    assert ints(books.last_plan_id).tolist() == [2]
+    assert books.last_plan_id == 2

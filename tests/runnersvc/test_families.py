@@ -39,7 +39,7 @@ def test_a_config_json_becomes_a_spec(tmp_path: Path) -> None:
     assert spec.family.architecture == "LlamaForCausalLM"
     assert (spec.num_layers, spec.num_heads, spec.num_kv_heads) == (30, 9, 3)
     assert (spec.hidden_dim, spec.head_dim, spec.intermediate_dim) == (576, 64, 1536)
-    assert (spec.vocab_len, spec.max_position_embeddings) == (49152, 8192)
+    assert (spec.vocab_size, spec.max_position_embeddings) == (49152, 8192)
     assert spec.rms_eps == 1e-5
     assert spec.tie_word_embeddings
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from runnersvc.kv_cache import KVCache, align_up
+from runnersvc.kv_cache import KVCache
 
 pytestmark = pytest.mark.torch
 
@@ -80,7 +80,3 @@ def test_integrity_fails_for_a_loc_outside_the_buffer_and_for_a_written_dummy_ro
         cache.page_table[row, 7] = loc
         with pytest.raises(AssertionError, match=str(loc)):
             cache.check_integrity()
-
-
-def test_align_up_gives_the_next_multiple() -> None:
-    assert [align_up(n, 32) for n in (1, 32, 33)] == [32, 32, 64]

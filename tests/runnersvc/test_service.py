@@ -3,109 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-import torch
 from pagewire.v1 import runner_pb2 as pb
 from pagewire.v1 import runner_pb2_grpc
 
-from runnersvc.runner import Runner
 from runnersvc.service import RunnerService
 from servicekit.errors import (
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
-    NotFound,
-    PagewireError,
     Reason,
     Unavailable,
 )
-from servicekit.plan import Plan, Refusal
-from servicekit.plan_codec import encode_plan
-from servicekit.status import error_of
-from tests.cachesvc.builders import describe
+from servicekit.plan import Refusal
 from tests.cachesvc.rpc import channel_to, failure_of, served
-from tests.runnersvc.gated_memory import GatedMemory
-from tests.runnersvc.test_runner import ANSWER, decode, prefill
+from tests.runnersvc.plans import ANSWER, decode, prefill
+from tests.runnersvc.service_bench import Bench, results, send, serving_bench
 
 pytestmark = pytest.mark.torch
 
 
-class WatchedRunner(Runner):
-    """Tells which plans its reader has taken."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._taken: asyncio.Queue[int] = asyncio.Queue()
-
-    def take(self, plan: Plan) -> None:
-        super().take(plan)
-        self._taken.put_nowait(plan.plan_id)
-
-    async def accepted(self, plan_id: int) -> int:
-        """Wait until this plan was taken; the plan accepted last."""
-        while await self._taken.get() != plan_id:
-            pass
-        return self._books.last_plan_id
-
-
-class Bench:
-    """A runner service with a model that can be held, and a channel to it."""
-
-    def __init__(self, address: str, service: RunnerService) -> None:
-        self.service = service
-        self.memory = GatedMemory(describe())
-        self.runner = WatchedRunner(self.memory, describe())
-        self.page_table = torch.arange(4 * 32, dtype=torch.int32).reshape(4, 32)
-        self.channel = channel_to(address)
-        self.stub = runner_pb2_grpc.RunnerServiceStub(self.channel)
-
-    async def execute(self, **attach: Any) -> Any:
-        """A stream whose first message is Attach."""
-        call = self.stub.Execute()
-        fields = {"protocol_version": 1, "manager_id": "manager-1", **attach}
-        await call.write(pb.ExecuteRequest(attach=pb.Attach(**fields)))
-        return call
-
-    async def attached(self, **attach: Any) -> Any:
-        """A live stream; Attached is read. Waits until the former one is noticed to be over."""
-        while True:
-            call = await self.execute(**attach)
-            try:
-                answer = await call.read()
-            except grpc.aio.AioRpcError as error:
-                if error_of(error).reason is Reason.STREAM_ALREADY_LIVE:
-                    continue
-                raise
-            assert answer.WhichOneof("response") == "attached"
-            call.answer = answer.attached
-            return call
-
-
-async def send(call: Any, *plans: Plan) -> None:
-    for one in plans:
-        await call.write(pb.ExecuteRequest(plan=encode_plan(one)))
-
-
-async def results(call: Any, count: int) -> list[tuple[int, list[int]]]:
-    answers = [await call.read() for _ in range(count)]
-    assert [answer.WhichOneof("response") for answer in answers] == ["result"] * count
-    return [(answer.result.plan_id, list(answer.result.sampled_ids)) for answer in answers]
-
-
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    service = RunnerService()
-    async with served(runner_pb2_grpc.add_RunnerServiceServicer_to_server, service) as address:
-        made = Bench(address, service)
-        service.load(made.runner, made.page_table)
+    async with serving_bench() as made:
         yield made
-        made.memory.gate.set()
-        await made.channel.close()
-    made.runner.stop()
 
 
 class TestAttach:
@@ -240,49 +164,6 @@ class TestADroppedStream:
         assert again.answer.last_executed == 1
 
 
-class TestReadPageTable:
-    async def test_it_reads_a_stretch_of_a_row(self, bench: Bench) -> None:
-        call = await bench.attached()
-        await send(call, prefill())
-        await results(call, 1)
-        read = await bench.stub.ReadPageTable(
-            pb.ReadPageTableRequest(table_idx=1, start=3, num_positions=2)
-        )
-        assert (list(read.locs), read.last_executed) == ([35, 36], 1)
-
-    async def test_without_a_number_it_reads_to_the_end_and_the_dummy_row_too(
-        self, bench: Bench
-    ) -> None:
-        read = await bench.stub.ReadPageTable(pb.ReadPageTableRequest(table_idx=3, start=30))
-        assert (list(read.locs), read.last_executed) == ([126, 127], 0)
-
-    async def test_none_asked_for_is_none(self, bench: Bench) -> None:
-        read = await bench.stub.ReadPageTable(pb.ReadPageTableRequest(start=32, num_positions=0))
-        assert list(read.locs) == []
-
-    @pytest.mark.parametrize("table_idx", [-1, 4])
-    async def test_a_row_that_does_not_exist(self, bench: Bench, table_idx: int) -> None:
-        error = await self.refused(bench, table_idx=table_idx)
-        assert isinstance(error, NotFound)
-        assert (error.reason, error.metadata) == (Reason.ROW_NOT_FOUND, {"field": "table_idx"})
-        assert f"table_idx is {table_idx}" in error.message
-
-    @pytest.mark.parametrize(
-        ("start", "num_positions"), [(-1, 1), (33, None), (0, 33), (4, -1), (31, 2)]
-    )
-    async def test_positions_outside_the_row(
-        self, bench: Bench, start: int, num_positions: int | None
-    ) -> None:
-        error = await self.refused(bench, start=start, num_positions=num_positions)
-        assert isinstance(error, InvalidArgument)
-        assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "start"})
-
-    async def refused(self, bench: Bench, **fields: int | None) -> PagewireError:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await bench.stub.ReadPageTable(pb.ReadPageTableRequest(**fields))
-        return error_of(caught.value)
-
-
 class TestDrain:
     async def test_what_was_accepted_is_answered_then_the_stream_ends(self, bench: Bench) -> None:
         call = await bench.attached()
@@ -307,17 +188,8 @@ class TestDrain:
         self, bench: Bench
     ) -> None:
         call = await bench.attached()
-        draining = asyncio.create_task(bench.service.drain(grace_s=60))
+        draining = asyncio.create_task(bench.service.ended())
         await send(call, prefill())
         assert [plan_id for plan_id, _ in await results(call, 1)] == [1]
         call.cancel()
         await asyncio.wait_for(draining, 10)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The tensor of a page table needs no more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -25,6 +25,7 @@ from servicekit.errors import (
     error_named,
 )
 from servicekit.status import StatusInterceptor, error_of
+from tests.cachesvc.rpc import failure_of
 
 FAILURES = [
     kind(
@@ -140,10 +141,7 @@ async def test_a_stream_fails_after_what_it_said_before(bench: Bench, method: st
         call: Any = bench.channel.unary_stream(path)(b"")
     else:
         call = bench.channel.stream_stream(path)()
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while await call.read() is not grpc.aio.EOF:
-            pass
-    assert same(error_of(caught.value), bench.servicer.failure)
+    assert same(await failure_of(call), bench.servicer.failure)
 
 
 async def test_a_mistake_of_ours_is_internal_and_says_nothing_of_it(bench: Bench) -> None:
@@ -170,7 +168,7 @@ async def test_a_message_over_the_bound_is_refused_with_both_numbers(bench: Benc
     ("method", "kind", "text"),
     [("plain", Unavailable, "the peer is gone"), ("foreign", NotFound, "gone")],
 )
-async def test_a_status_without_our_error_info_is_a_lost_session(
+async def test_a_status_that_is_not_ours_is_a_lost_session(
     bench: Bench, method: str, kind: type[PagewireError], text: str
 ) -> None:
     error = await bench.error(method)

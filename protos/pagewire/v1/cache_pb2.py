@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pagewire.v1 import sampling_pb2 as pagewire_dot_v1_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pagewire/v1/cache.proto\x12\x0bpagewire.v1\x1a\x1apagewire/v1/sampling.proto\"\xaf\x01\n\x0eSessionRequest\x12!\n\x04open\x18\x01 \x01(\x0b\x32\x11.pagewire.v1.OpenH\x00\x12%\n\x06submit\x18\x02 \x01(\x0b\x32\x13.pagewire.v1.SubmitH\x00\x12!\n\x04stop\x18\x03 \x01(\x0b\x32\x11.pagewire.v1.StopH\x00\x12%\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x13.pagewire.v1.CancelH\x00\x42\t\n\x07\x63ommand\"\xe6\x01\n\x0fSessionResponse\x12#\n\x06opened\x18\x01 \x01(\x0b\x32\x13.pagewire.v1.Opened\x12\'\n\x08\x61\x63\x63\x65pted\x18\x02 \x03(\x0b\x32\x15.pagewire.v1.Accepted\x12\'\n\x08rejected\x18\x03 \x03(\x0b\x32\x15.pagewire.v1.Rejected\x12,\n\x0bstep_output\x18\x04 \x01(\x0b\x32\x17.pagewire.v1.StepOutput\x12.\n\x08\x66inished\x18\x05 \x03(\x0b\x32\x1c.pagewire.v1.RequestFinished\";\n\x04Open\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\"\xac\x01\n\x06Submit\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\nprompt_ids\x18\x03 \x03(\x0f\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.pagewire.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\x0f\x42\r\n\x0b_max_tokens\"(\n\x04Stop\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x13\n\x0bkept_tokens\x18\x02 \x01(\x05\"\x15\n\x06\x43\x61ncel\x12\x0b\n\x03key\x18\x01 \x01(\x05\"?\n\x06Opened\x12\x10\n\x08\x61ttached\x18\x01 \x01(\x08\x12#\n\x06limits\x18\x02 \x01(\x0b\x32\x13.pagewire.v1.Limits\"F\n\x06Limits\x12\x13\n\x0bmax_seq_len\x18\x01 \x01(\x05\x12\x12\n\nvocab_size\x18\x02 \x01(\x05\x12\x13\n\x0bpool_tokens\x18\x03 \x01(\x03\"\x17\n\x08\x41\x63\x63\x65pted\x12\x0b\n\x03key\x18\x01 \x01(\x05\"\xae\x01\n\x08Rejected\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x35\n\x08metadata\x18\x05 \x03(\x0b\x32#.pagewire.v1.Rejected.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"-\n\nStepOutput\x12\x0c\n\x04keys\x18\x01 \x03(\x0f\x12\x11\n\ttoken_ids\x18\x02 \x03(\x0f\"o\n\x0fRequestFinished\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\'\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\x18.pagewire.v1.FinishCause\x12&\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.Rejected\"\x11\n\x0fGetStatsRequest\"\xc6\x04\n\x10GetStatsResponse\x12\x10\n\x08\x61ttached\x18\x01 \x01(\x08\x12\x12\n\nmanager_id\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x11\n\tnum_pages\x18\x05 \x01(\x05\x12\x12\n\nfree_pages\x18\x06 \x01(\x05\x12\x15\n\rprivate_pages\x18\x07 \x01(\x05\x12\x19\n\x11max_private_pages\x18\x08 \x01(\x05\x12\x18\n\x10running_requests\x18\t \x01(\x05\x12\x18\n\x10waiting_requests\x18\n \x01(\x05\x12\x14\n\x0clast_plan_id\x18\x0b \x01(\x03\x12\x1b\n\x13last_result_plan_id\x18\x0c \x01(\x03\x12\x1b\n\x13prompt_tokens_total\x18\r \x01(\x03\x12\x1c\n\x14sampled_tokens_total\x18\x0e \x01(\x03\x12\x16\n\x0e\x66inished_total\x18\x0f \x01(\x03\x12\x17\n\x0f\x63\x61ncelled_total\x18\x10 \x01(\x03\x12\x14\n\x0c\x66\x61iled_total\x18\x11 \x01(\x03\x12\x17\n\x0fpreempted_total\x18\x12 \x01(\x03\x12\x15\n\rrefused_total\x18\x13 \x01(\x03\x12\x16\n\x0e\x61ttached_total\x18\x14 \x01(\x03\x12 \n\x18\x65xecutor_waited_us_total\x18\x15 \x01(\x03\x12 \n\x18\x65xecutor_device_us_total\x18\x16 \x01(\x03\x12\x1a\n\x12resent_plans_total\x18\x17 \x01(\x03*\x9b\x01\n\x0b\x46inishCause\x12\x1c\n\x18\x46INISH_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INISH_CAUSE_STOP_TOKEN\x10\x01\x12\x1b\n\x17\x46INISH_CAUSE_MAX_TOKENS\x10\x02\x12\x1b\n\x17\x46INISH_CAUSE_CACHE_FULL\x10\x03\x12\x17\n\x13\x46INISH_CAUSE_FAILED\x10\x04\x32\xa1\x01\n\x0c\x43\x61\x63heService\x12H\n\x07Session\x12\x1b.pagewire.v1.SessionRequest\x1a\x1c.pagewire.v1.SessionResponse(\x01\x30\x01\x12G\n\x08GetStats\x12\x1c.pagewire.v1.GetStatsRequest\x1a\x1d.pagewire.v1.GetStatsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17pagewire/v1/cache.proto\x12\x0bpagewire.v1\x1a\x1apagewire/v1/sampling.proto\"\xaf\x01\n\x0eSessionRequest\x12!\n\x04open\x18\x01 \x01(\x0b\x32\x11.pagewire.v1.OpenH\x00\x12%\n\x06submit\x18\x02 \x01(\x0b\x32\x13.pagewire.v1.SubmitH\x00\x12!\n\x04stop\x18\x03 \x01(\x0b\x32\x11.pagewire.v1.StopH\x00\x12%\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x13.pagewire.v1.CancelH\x00\x42\t\n\x07\x63ommand\"\xe6\x01\n\x0fSessionResponse\x12#\n\x06opened\x18\x01 \x01(\x0b\x32\x13.pagewire.v1.Opened\x12\'\n\x08\x61\x63\x63\x65pted\x18\x02 \x03(\x0b\x32\x15.pagewire.v1.Accepted\x12\'\n\x08rejected\x18\x03 \x03(\x0b\x32\x15.pagewire.v1.Rejected\x12,\n\x0bstep_output\x18\x04 \x01(\x0b\x32\x17.pagewire.v1.StepOutput\x12.\n\x08\x66inished\x18\x05 \x03(\x0b\x32\x1c.pagewire.v1.RequestFinished\";\n\x04Open\x12\x18\n\x10protocol_version\x18\x01 \x01(\x05\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\"\xac\x01\n\x06Submit\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\nprompt_ids\x18\x03 \x03(\x0f\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.pagewire.v1.SamplingParams\x12\x17\n\nmax_tokens\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\x0f\x42\r\n\x0b_max_tokens\"(\n\x04Stop\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x13\n\x0bkept_tokens\x18\x02 \x01(\x05\"\x15\n\x06\x43\x61ncel\x12\x0b\n\x03key\x18\x01 \x01(\x05\">\n\x06Opened\x12\x0f\n\x07serving\x18\x01 \x01(\x08\x12#\n\x06limits\x18\x02 \x01(\x0b\x32\x13.pagewire.v1.Limits\"F\n\x06Limits\x12\x13\n\x0bmax_seq_len\x18\x01 \x01(\x05\x12\x12\n\nvocab_size\x18\x02 \x01(\x05\x12\x13\n\x0bpool_tokens\x18\x03 \x01(\x03\"\x17\n\x08\x41\x63\x63\x65pted\x12\x0b\n\x03key\x18\x01 \x01(\x05\"\xae\x01\n\x08Rejected\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x35\n\x08metadata\x18\x05 \x03(\x0b\x32#.pagewire.v1.Rejected.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"-\n\nStepOutput\x12\x0c\n\x04keys\x18\x01 \x03(\x0f\x12\x11\n\ttoken_ids\x18\x02 \x03(\x0f\"o\n\x0fRequestFinished\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\'\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\x18.pagewire.v1.FinishCause\x12&\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.Rejected\"\x11\n\x0fGetStatsRequest\"\xc6\x04\n\x10GetStatsResponse\x12\x10\n\x08\x61ttached\x18\x01 \x01(\x08\x12\x12\n\nmanager_id\x18\x02 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x11\n\tnum_pages\x18\x05 \x01(\x05\x12\x12\n\nfree_pages\x18\x06 \x01(\x05\x12\x15\n\rprivate_pages\x18\x07 \x01(\x05\x12\x19\n\x11max_private_pages\x18\x08 \x01(\x05\x12\x18\n\x10running_requests\x18\t \x01(\x05\x12\x18\n\x10waiting_requests\x18\n \x01(\x05\x12\x14\n\x0clast_plan_id\x18\x0b \x01(\x03\x12\x1b\n\x13last_result_plan_id\x18\x0c \x01(\x03\x12\x1b\n\x13prompt_tokens_total\x18\r \x01(\x03\x12\x1c\n\x14sampled_tokens_total\x18\x0e \x01(\x03\x12\x16\n\x0e\x66inished_total\x18\x0f \x01(\x03\x12\x17\n\x0f\x63\x61ncelled_total\x18\x10 \x01(\x03\x12\x14\n\x0c\x66\x61iled_total\x18\x11 \x01(\x03\x12\x17\n\x0fpreempted_total\x18\x12 \x01(\x03\x12\x15\n\rrefused_total\x18\x13 \x01(\x03\x12\x16\n\x0e\x61ttached_total\x18\x14 \x01(\x03\x12 \n\x18\x65xecutor_waited_us_total\x18\x15 \x01(\x03\x12 \n\x18\x65xecutor_device_us_total\x18\x16 \x01(\x03\x12\x1a\n\x12resent_plans_total\x18\x17 \x01(\x03*\x9b\x01\n\x0b\x46inishCause\x12\x1c\n\x18\x46INISH_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INISH_CAUSE_STOP_TOKEN\x10\x01\x12\x1b\n\x17\x46INISH_CAUSE_MAX_TOKENS\x10\x02\x12\x1b\n\x17\x46INISH_CAUSE_CACHE_FULL\x10\x03\x12\x17\n\x13\x46INISH_CAUSE_FAILED\x10\x04\x32\xa1\x01\n\x0c\x43\x61\x63heService\x12H\n\x07Session\x12\x1b.pagewire.v1.SessionRequest\x1a\x1c.pagewire.v1.SessionResponse(\x01\x30\x01\x12G\n\x08GetStats\x12\x1c.pagewire.v1.GetStatsRequest\x1a\x1d.pagewire.v1.GetStatsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REJECTED_METADATAENTRY']._loaded_options = None
   _globals['_REJECTED_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_FINISHCAUSE']._serialized_start=1884
-  _globals['_FINISHCAUSE']._serialized_end=2039
+  _globals['_FINISHCAUSE']._serialized_start=1883
+  _globals['_FINISHCAUSE']._serialized_end=2038
   _globals['_SESSIONREQUEST']._serialized_start=69
   _globals['_SESSIONREQUEST']._serialized_end=244
   _globals['_SESSIONRESPONSE']._serialized_start=247
@@ -49,23 +49,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCEL']._serialized_start=757
   _globals['_CANCEL']._serialized_end=778
   _globals['_OPENED']._serialized_start=780
-  _globals['_OPENED']._serialized_end=843
-  _globals['_LIMITS']._serialized_start=845
-  _globals['_LIMITS']._serialized_end=915
-  _globals['_ACCEPTED']._serialized_start=917
-  _globals['_ACCEPTED']._serialized_end=940
-  _globals['_REJECTED']._serialized_start=943
-  _globals['_REJECTED']._serialized_end=1117
-  _globals['_REJECTED_METADATAENTRY']._serialized_start=1070
-  _globals['_REJECTED_METADATAENTRY']._serialized_end=1117
-  _globals['_STEPOUTPUT']._serialized_start=1119
-  _globals['_STEPOUTPUT']._serialized_end=1164
-  _globals['_REQUESTFINISHED']._serialized_start=1166
-  _globals['_REQUESTFINISHED']._serialized_end=1277
-  _globals['_GETSTATSREQUEST']._serialized_start=1279
-  _globals['_GETSTATSREQUEST']._serialized_end=1296
-  _globals['_GETSTATSRESPONSE']._serialized_start=1299
-  _globals['_GETSTATSRESPONSE']._serialized_end=1881
-  _globals['_CACHESERVICE']._serialized_start=2042
-  _globals['_CACHESERVICE']._serialized_end=2203
+  _globals['_OPENED']._serialized_end=842
+  _globals['_LIMITS']._serialized_start=844
+  _globals['_LIMITS']._serialized_end=914
+  _globals['_ACCEPTED']._serialized_start=916
+  _globals['_ACCEPTED']._serialized_end=939
+  _globals['_REJECTED']._serialized_start=942
+  _globals['_REJECTED']._serialized_end=1116
+  _globals['_REJECTED_METADATAENTRY']._serialized_start=1069
+  _globals['_REJECTED_METADATAENTRY']._serialized_end=1116
+  _globals['_STEPOUTPUT']._serialized_start=1118
+  _globals['_STEPOUTPUT']._serialized_end=1163
+  _globals['_REQUESTFINISHED']._serialized_start=1165
+  _globals['_REQUESTFINISHED']._serialized_end=1276
+  _globals['_GETSTATSREQUEST']._serialized_start=1278
+  _globals['_GETSTATSREQUEST']._serialized_end=1295
+  _globals['_GETSTATSRESPONSE']._serialized_start=1298
+  _globals['_GETSTATSRESPONSE']._serialized_end=1880
+  _globals['_CACHESERVICE']._serialized_start=2041
+  _globals['_CACHESERVICE']._serialized_end=2202
 # @@protoc_insertion_point(module_scope)

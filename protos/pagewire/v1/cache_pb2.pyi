@@ -176,7 +176,10 @@ Global___Open: _TypeAlias = Open  # noqa: Y015
 
 @_typing.final
 class Submit(_message.Message):
-    """Submit hands over one request."""
+    """Submit hands over one request; Accepted or Rejected answers it.
+    Rejections: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB,
+      PROTOCOL_VIOLATION; UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner, DRAINING.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -235,7 +238,7 @@ class Stop(_message.Message):
     key: _builtins.int
     """key is the request's."""
     kept_tokens: _builtins.int
-    """kept_tokens is how many of its sampled tokens belong to the answer."""
+    """kept_tokens is how many of its sampled tokens belong to the answer: those that a cache may keep."""
     def __init__(
         self,
         *,
@@ -278,10 +281,12 @@ class Opened(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    ATTACHED_FIELD_NUMBER: _builtins.int
+    SERVING_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
-    attached: _builtins.bool
-    """attached tells whether a runner is attached now. Requests may be submitted either way once limits are known."""
+    serving: _builtins.bool
+    """serving tells whether requests run now: a runner is attached, its last plans were not refused, and nothing drains. Without a
+    runner requests may be submitted all the same, once limits are known, and wait.
+    """
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits is what the runner allows; absent until the first runner came."""
@@ -289,12 +294,12 @@ class Opened(_message.Message):
     def __init__(
         self,
         *,
-        attached: _builtins.bool = ...,
+        serving: _builtins.bool = ...,
         limits: Global___Limits | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "limits", b"limits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "serving", b"serving"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

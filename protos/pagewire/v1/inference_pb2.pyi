@@ -368,7 +368,7 @@ class StopParams(_message.Message):
     """ignore_eos lets the model's end tokens pass as ordinary ones. Absent: false."""
     @_builtins.property
     def strings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """strings end the answer where one appears; it is not part of the answer. None may be empty; at most 64."""
+        """strings end the answer where one appears; it is not part of the answer. None may be empty or longer than 256 characters; at most 64."""
 
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

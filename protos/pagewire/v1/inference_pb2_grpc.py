@@ -30,7 +30,7 @@ class InferenceServiceStub:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
-    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff).
+    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
     def __init__(self, channel):
@@ -61,7 +61,7 @@ class InferenceServiceServicer:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
-    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff).
+    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
     def Generate(self, request, context):
@@ -119,7 +119,7 @@ class InferenceService:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
-    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff).
+    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
     @staticmethod

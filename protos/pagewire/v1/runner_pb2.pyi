@@ -411,7 +411,9 @@ class RowOpen(_message.Message):
     table_idx: _builtins.int
     """table_idx is the row."""
     prompt_len: _builtins.int
-    """prompt_len is the original prompt's length, also when the request is admitted again with tokens it sampled before."""
+    """prompt_len is the original prompt's length, also when the request is admitted again with tokens it sampled before: what
+    counts sampled tokens counts from here.
+    """
     temperature: _builtins.float
     """temperature as in SamplingParams, resolved."""
     top_k: _builtins.int

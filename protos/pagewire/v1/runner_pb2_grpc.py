@@ -56,7 +56,7 @@ class RunnerServiceServicer:
         manager sends Plan, and the runner answers each in order with a Result or a Refusal. No deadline. When the stream is lost, the
         manager attaches again: a plan that was accepted is executed all the same, and no result is lost before it was acknowledged.
         Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; ALREADY_EXISTS STREAM_ALREADY_LIVE (retry: the old stream is
-        about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING.
+        about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -64,7 +64,7 @@ class RunnerServiceServicer:
 
     def ReadPageTable(self, request, context):
         """ReadPageTable reads the device's page table of one row, for debugging and tests. Safe to retry.
-        Errors: NOT_FOUND ROW_NOT_FOUND; INVALID_ARGUMENT INVALID_FIELD.
+        Errors: NOT_FOUND ROW_NOT_FOUND; INVALID_ARGUMENT INVALID_FIELD; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,11 +38,11 @@ class RunnerServiceStub:
     manager sends Plan, and the runner answers each in order with a Result or a Refusal. No deadline. When the stream is lost, the
     manager attaches again: a plan that was accepted is executed all the same, and no result is lost before it was acknowledged.
     Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; ALREADY_EXISTS STREAM_ALREADY_LIVE (retry: the old stream is
-      about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING.
+      about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
     """
     ReadPageTable: _grpc.UnaryUnaryMultiCallable[_runner_pb2.ReadPageTableRequest, _runner_pb2.ReadPageTableResponse]
     """ReadPageTable reads the device's page table of one row, for debugging and tests. Safe to retry.
-    Errors: NOT_FOUND ROW_NOT_FOUND; INVALID_ARGUMENT INVALID_FIELD.
+    Errors: NOT_FOUND ROW_NOT_FOUND; INVALID_ARGUMENT INVALID_FIELD; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
     """
 
 @_typing.type_check_only
@@ -55,11 +55,11 @@ class RunnerServiceAsyncStub(RunnerServiceStub):
     manager sends Plan, and the runner answers each in order with a Result or a Refusal. No deadline. When the stream is lost, the
     manager attaches again: a plan that was accepted is executed all the same, and no result is lost before it was acknowledged.
     Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; ALREADY_EXISTS STREAM_ALREADY_LIVE (retry: the old stream is
-      about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING.
+      about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
     """
     ReadPageTable: _aio.UnaryUnaryMultiCallable[_runner_pb2.ReadPageTableRequest, _runner_pb2.ReadPageTableResponse]  # type: ignore[assignment]
     """ReadPageTable reads the device's page table of one row, for debugging and tests. Safe to retry.
-    Errors: NOT_FOUND ROW_NOT_FOUND; INVALID_ARGUMENT INVALID_FIELD.
+    Errors: NOT_FOUND ROW_NOT_FOUND; INVALID_ARGUMENT INVALID_FIELD; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
     """
 
 class RunnerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -75,7 +75,7 @@ class RunnerServiceServicer(metaclass=_abc_1.ABCMeta):
         manager sends Plan, and the runner answers each in order with a Result or a Refusal. No deadline. When the stream is lost, the
         manager attaches again: a plan that was accepted is executed all the same, and no result is lost before it was acknowledged.
         Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; ALREADY_EXISTS STREAM_ALREADY_LIVE (retry: the old stream is
-          about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING.
+          about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -85,7 +85,7 @@ class RunnerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_runner_pb2.ReadPageTableResponse, _abc.Awaitable[_runner_pb2.ReadPageTableResponse]]:
         """ReadPageTable reads the device's page table of one row, for debugging and tests. Safe to retry.
-        Errors: NOT_FOUND ROW_NOT_FOUND; INVALID_ARGUMENT INVALID_FIELD.
+        Errors: NOT_FOUND ROW_NOT_FOUND; INVALID_ARGUMENT INVALID_FIELD; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
         """
 
 def add_RunnerServiceServicer_to_server(servicer: RunnerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
