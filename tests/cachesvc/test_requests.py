@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cachesvc.core import Core
+from servicekit.errors import InvalidArgument, PagewireError, Reason, Unavailable
 from tests.cachesvc.builders import attached_core, describe, submission
 from tests.cachesvc.truth import truth_of
 from tests.cachesvc.wire import Wire, wire

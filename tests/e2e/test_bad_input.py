@@ -15,6 +15,7 @@ from grpc_status import rpc_status
 from pagewire.v1 import inference_pb2 as pb
 from pagewire.v1 import sampling_pb2
 
+from tests.e2e.neighbour import undisturbed
 from tests.e2e.system import System, greedy, ids_of
 from tests.e2e.tiny_model import MAX_SEQ_LEN, VOCAB_SIZE, clear_prompt
 
@@ -123,6 +124,12 @@ CASES = {
         "INVALID_FIELD",
         "sampling.top_k",
     ),
+    "a stop string of 257 characters": (
+        generate(OK_PROMPT, strings=["x" * 257]),
+        INVALID,
+        "INVALID_FIELD",
+        "stop.strings",
+    ),
     "an unknown model": (
         generate(OK_PROMPT, model="gpt-17"),
         grpc.StatusCode.NOT_FOUND,
@@ -180,18 +187,10 @@ async def test_bad_input_is_refused_by_name_and_disturbs_nobody(
     name: str, tiny: System, tiny_dir: Path
 ) -> None:
     request, code, reason, field = CASES[name]
-    prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
-    before = await tiny.settled()
-    async with tiny.client() as stub:
-        neighbour = stub.Generate(greedy(prompt_ids, 60))
-        first = [await neighbour.read() for _ in range(4)]
+    async with undisturbed(tiny, tiny_dir), tiny.client() as stub:
         answer = await refused(stub.Generate(request))
-        rest = await ids_of(neighbour)
     assert (answer.code, answer.reason, answer.field) == (code, reason, field)
     assert field.split(".")[-1] in answer.text
-    assert [i for response in first for i in response.delta.token_ids] + rest == expected
-    after = await tiny.settled()
-    assert after.free_pages == before.free_pages == after.num_pages
 
 
 async def test_a_message_over_the_transports_own_bound_is_resource_exhausted(tiny: System) -> None:
@@ -229,13 +228,14 @@ async def test_case_8_3_a_second_live_request_with_one_id_is_refused_and_the_fir
     tiny: System, tiny_dir: Path
 ) -> None:
     """Case 8.3: the twin must neither take over the first one's answer nor end it."""
-    prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
-    async with tiny.client() as stub:
-        older = stub.Generate(greedy(prompt_ids, 60, request_id="twin"))
+    prompt_ids, expected = clear_prompt(tiny_dir, 6, 40)
+    async with undisturbed(tiny, tiny_dir), tiny.client() as stub:
+        older = stub.Generate(greedy(prompt_ids, 40, request_id="twin"))
         first = [await older.read() for _ in range(3)]
         answer = await refused(stub.Generate(greedy([9, 9], 5, request_id="twin")))
         rest = await ids_of(older)
     assert answer[:3] == (grpc.StatusCode.ALREADY_EXISTS, "DUPLICATE_REQUEST_ID", "request_id")
+    assert "request_id 'twin' is live" in answer.text
     assert [i for response in first for i in response.delta.token_ids] + rest == expected
 
 

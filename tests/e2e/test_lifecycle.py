@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from grpc_status import rpc_status
 from pagewire.v1 import cache_pb2, cache_pb2_grpc, runner_pb2, runner_pb2_grpc
 
 from servicekit.health_check import is_serving
+from tests.e2e.neighbour import undisturbed
 from tests.e2e.system import System, free_port, greedy, ids_of, running
 from tests.e2e.tiny_model import clear_prompt
 
@@ -77,37 +79,43 @@ def until(holds) -> None:
         ("runnersvc", ["--model", "MODEL"]),
     ],
 )
-def test_a_socket_in_use_stays_with_its_owner(
+async def test_a_socket_in_use_stays_with_its_owner(
     name: str, arguments: list[str], tiny: System, tiny_dir: Path
 ) -> None:
     address = {"cachesvc": tiny.cache_address, "runnersvc": tiny.runner_address}[name]
-    second = run(
-        name, "--listen", address, *(str(tiny_dir) if a == "MODEL" else a for a in arguments)
-    )
+    rest = [str(tiny_dir) if argument == "MODEL" else argument for argument in arguments]
+    async with undisturbed(tiny, tiny_dir):
+        second = await asyncio.to_thread(run, name, "--listen", address, *rest)
     assert second.returncode == 2
     assert f"socket {address.removeprefix('unix:')} is in use" in second.stderr
     assert is_serving(address)
 
 
-def test_a_second_gateway_on_one_port_names_it_and_ends(tiny: System, tiny_dir: Path) -> None:
-    second = run(
-        "gateway",
-        *("--listen", tiny.address, "--cache", tiny.cache_address, "--model", str(tiny_dir)),
-    )
+async def test_a_second_gateway_on_one_port_names_it_and_ends(tiny: System, tiny_dir: Path) -> None:
+    arguments = ["--listen", tiny.address, "--cache", tiny.cache_address]
+    async with undisturbed(tiny, tiny_dir):
+        second = await asyncio.to_thread(run, "gateway", *arguments, "--model", str(tiny_dir))
     assert second.returncode == 2
     assert tiny.address in second.stderr
     assert is_serving(tiny.address)
 
 
-def test_a_model_directory_without_tokenizer_is_named(tiny_dir: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def without_tokenizer(tiny_dir: Path, tmp_path: Path) -> Path:
     model_dir = tmp_path / "model"
     shutil.copytree(tiny_dir, model_dir)
     for path in model_dir.glob("tokenizer*"):
         path.unlink()
-    served = run(
-        *("gateway", "--listen", f"127.0.0.1:{free_port()}", "--cache", "unix:/nowhere.sock"),
-        *("--model", str(model_dir)),
-    )
+    return model_dir
+
+
+async def test_a_model_directory_without_tokenizer_is_named(
+    tiny: System, tiny_dir: Path, without_tokenizer: Path
+) -> None:
+    model_dir = without_tokenizer
+    arguments = ["--listen", f"127.0.0.1:{free_port()}", "--cache", tiny.cache_address]
+    async with undisturbed(tiny, tiny_dir):
+        served = await asyncio.to_thread(run, "gateway", *arguments, "--model", str(model_dir))
     assert served.returncode == 2
     assert f"the model directory {model_dir} has no tokenizer.json" in served.stderr
 
@@ -119,14 +127,19 @@ def test_an_unknown_setting_is_refused_by_name(name: str) -> None:
     assert "unknown setting --listn: did you mean --listen?" in refused.stderr
 
 
-async def test_a_runner_refuses_another_protocol_version_and_another_model(tiny: System) -> None:
+async def test_a_runner_refuses_another_protocol_version_and_another_model(
+    tiny: System, tiny_dir: Path
+) -> None:
     attaches = {
         "PROTOCOL_VERSION": runner_pb2.Attach(protocol_version=2, manager_id="m"),
         "FINGERPRINT_MISMATCH": runner_pb2.Attach(
             protocol_version=1, manager_id="m", model_fingerprint="another"
         ),
     }
-    async with grpc.aio.insecure_channel(tiny.runner_address) as channel:
+    async with (
+        undisturbed(tiny, tiny_dir),
+        grpc.aio.insecure_channel(tiny.runner_address) as channel,
+    ):
         for reason, attach in attaches.items():
             call = runner_pb2_grpc.RunnerServiceStub(channel).Execute(
                 iter([runner_pb2.ExecuteRequest(attach=attach)])
@@ -135,12 +148,17 @@ async def test_a_runner_refuses_another_protocol_version_and_another_model(tiny:
     assert is_serving(tiny.address)
 
 
-async def test_a_manager_refuses_another_protocol_version_and_another_model(tiny: System) -> None:
+async def test_a_manager_refuses_another_protocol_version_and_another_model(
+    tiny: System, tiny_dir: Path
+) -> None:
     opens = {
         "PROTOCOL_VERSION": cache_pb2.Open(protocol_version=2),
         "FINGERPRINT_MISMATCH": cache_pb2.Open(protocol_version=1, model_fingerprint="another"),
     }
-    async with grpc.aio.insecure_channel(tiny.cache_address) as channel:
+    async with (
+        undisturbed(tiny, tiny_dir),
+        grpc.aio.insecure_channel(tiny.cache_address) as channel,
+    ):
         for reason, opened in opens.items():
             call = cache_pb2_grpc.CacheServiceStub(channel).Session(
                 iter([cache_pb2.SessionRequest(open=opened)])
@@ -169,9 +187,7 @@ def test_pagewire_serve_says_one_line_when_ready_and_stops_its_three_services(
     tiny_dir: Path, tmp_path: Path
 ) -> None:
     address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "gateway.cli", "serve", str(tiny_dir), "--listen", address]
-    settings = ["--socket-dir", str(tmp_path), "--num-threads", "1", "--log-level", "warning"]
-    with subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True) as serve:
+    with serve_tiny(tiny_dir, address, tmp_path) as serve:
         assert serve.stdout is not None
         assert serve.stdout.readline().startswith(f"ready at {address} after ")
         asked = run("gateway.cli", "generate", "hello", "--address", address, "--max-tokens", "5")
@@ -180,6 +196,55 @@ def test_pagewire_serve_says_one_line_when_ready_and_stops_its_three_services(
         serve.send_signal(signal.SIGINT)
         assert serve.stdout.read() == ""
         assert serve.wait(timeout=30) == 0
+    assert names_in(tmp_path) == []
+
+
+def serve_tiny(tiny_dir: Path, address: str, socket_dir: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "gateway.cli", "serve", str(tiny_dir), "--listen", address]
+    settings = ["--socket-dir", str(socket_dir), "--num-threads", "1", "--log-level", "warning"]
+    return subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True)
+
+
+def runner_pids(socket_dir: Path) -> list[int]:
+    """Processes whose command line names this directory's runner socket as theirs."""
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+    return [
+        int(line.split()[0])
+        for line in listed.stdout.splitlines()
+        if f"-m runnersvc --listen unix:{socket_dir}/" in line
+    ]
+
+
+def test_pagewire_serve_starts_a_killed_runner_again(tiny_dir: Path, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with serve_tiny(tiny_dir, address, tmp_path) as serve:
+        assert serve.stdout is not None
+        serve.stdout.readline()
+        (pid,) = runner_pids(tmp_path)
+        os.kill(pid, signal.SIGKILL)
+        asked = run("gateway.cli", "generate", "hello", "--address", address, "--max-tokens", "5")
+        assert "5 tokens in, 5 out" in asked.stderr
+        assert runner_pids(tmp_path) != [pid]
+        serve.terminate()
+        assert serve.wait(timeout=30) == 0
+
+
+def test_no_service_outlives_a_killed_parent(tiny_dir: Path, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with serve_tiny(tiny_dir, address, tmp_path) as serve:
+        assert serve.stdout is not None
+        serve.stdout.readline()
+        serve.kill()
+    until(lambda: not runner_pids(tmp_path) and not is_serving(address))
+
+
+def test_pagewire_serve_names_a_taken_address_and_starts_nothing(
+    tiny: System, tiny_dir: Path, tmp_path: Path
+) -> None:
+    with serve_tiny(tiny_dir, tiny.address, tmp_path) as serve:
+        assert serve.stdout is not None
+        assert serve.stdout.read() == ""
+        assert serve.wait(timeout=30) == 2
     assert names_in(tmp_path) == []
 
 
