@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -199,20 +200,30 @@ def test_pagewire_serve_says_one_line_when_ready_and_stops_its_three_services(
     assert names_in(tmp_path) == []
 
 
-def serve_tiny(tiny_dir: Path, address: str, socket_dir: Path) -> subprocess.Popen[str]:
+@contextmanager
+def serve_tiny(tiny_dir: Path, address: str, socket_dir: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "gateway.cli", "serve", str(tiny_dir), "--listen", address]
     settings = ["--socket-dir", str(socket_dir), "--num-threads", "1", "--log-level", "warning"]
-    return subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True) as serve:
+        try:
+            yield serve
+        finally:
+            serve.kill()
 
 
 def runner_pids(socket_dir: Path) -> list[int]:
     """Processes whose command line names this directory's runner socket as theirs."""
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+    mark = f"runnersvc\0--listen\0unix:{socket_dir}/".encode()
     return [
-        int(line.split()[0])
-        for line in listed.stdout.splitlines()
-        if f"-m runnersvc --listen unix:{socket_dir}/" in line
+        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if mark in read(path)
     ]
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it ended meanwhile
+        return b""
 
 
 def test_pagewire_serve_starts_a_killed_runner_again(tiny_dir: Path, tmp_path: Path) -> None:
