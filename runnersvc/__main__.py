@@ -16,8 +16,8 @@ async def _serve(config: RunnerConfig) -> None:
 
 if __name__ == "__main__":
     # How long OpenMP's threads spin between operations. With torch's default, one row's step takes
-    # 37 ms on two quiet cores and 316 ms beside three busy processes; with this, 41 and 142.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    # 37 ms on two quiet cores and 316 ms beside three busy processes; with this, 38 and 164.
+    os.environ.setdefault("GOMP_SPINCOUNT", "30000")
     run_service(
         "runnersvc", "Pagewire's runner: executes plans on one device.", RunnerConfig, _serve
     )
