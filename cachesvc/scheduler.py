@@ -1,8 +1,7 @@
 """What runs next: first come, first served, continuous batching, chunked prefill beside decode.
 
-A step is built in one order: close rows that ended; let running rows go on, decode first,
-preempting
-the youngest where pages are short; admit waiting requests in order of arrival.
+A step is built in one order: close rows that ended; let running rows go on, decode first, the
+youngest preempted where pages are short; admit waiting requests in order of arrival.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 
 from cachesvc.manager import CacheManager, TableWrite
 from cachesvc.request import EMPTY, FinishCause, Finished, Req, ReqState
-from cachesvc.step import RowSteps, Sampled, Step, StepRecord, joined
+from cachesvc.step import Continued, RowSteps, Sampled, Step, StepRecord, joined
 from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RowOpen
 
@@ -88,11 +87,11 @@ class Scheduler:
     def schedule(self) -> Step | None:
         """The next step, or None when there is nothing to compute and no row to close."""
         closed = self._close_ended()
-        decode, prefill, budget, preempted = self._continue_running(closed)
+        decode, prefill, budget_left, preempted = self._continue_running(closed)
         writes = [self.manager.grow(decode, self.manager.rows.cached_len[decode] + 1)]
         opened: list[RowOpen] = []
         if not preempted:
-            prefill = self._admit(prefill, budget, opened, writes)
+            prefill = self._admit(prefill, budget_left, opened, writes)
         if not (closed or opened or len(decode) or prefill):
             return None
         return self._step(closed, opened, writes, decode, prefill)
@@ -125,13 +124,8 @@ class Scheduler:
             self.manager.close_row(idx)
         return closed
 
-    def _continue_running(
-        self, closed: list[int]
-    ) -> tuple[Int32Array, list[tuple[int, int]], int, bool]:
-        """Running rows that compute: those that decode, those that prefill with their chunk, the
-        budget left, and
-        whether one was preempted (its row is added to `closed`).
-        """
+    def _continue_running(self, closed: list[int]) -> Continued:
+        """What running rows compute. Rows that are preempted or end here are added to `closed`."""
         preempted = False
         while True:
             decode, prefill = self._wanting()
@@ -151,7 +145,7 @@ class Scheduler:
             if budget > 0:
                 chunks.append((idx, min(wanted, budget)))
                 budget -= chunks[-1][1]
-        return decode, chunks, budget, preempted
+        return Continued(decode, chunks, budget, preempted)
 
     def _wanting(self) -> tuple[Int32Array, list[tuple[int, int]]]:
         """Rows that may compute: those that decode one token, and (row, tokens left) of those that

@@ -34,6 +34,15 @@ class RowSteps(NamedTuple):
     literal_ids: Int32Array
 
 
+class Continued(NamedTuple):
+    """What running rows compute in a step."""
+
+    decode: Int32Array  # rows with one token each
+    prefill: list[tuple[int, int]]  # rows, and the length of their chunk
+    budget_left: int  # in tokens
+    preempted: bool  # pages were short
+
+
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """What it takes to read the answer to a step later, when its rows may hold others."""

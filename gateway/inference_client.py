@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc
 from pagewire.v1 import cache_pb2, cache_pb2_grpc, inference_pb2, inference_pb2_grpc, sampling_pb2
@@ -60,12 +61,20 @@ def _told(text: str, finished: inference_pb2.Finished) -> str | Answered:
     return Answered(finished.usage.prompt_tokens, finished.usage.completion_tokens)
 
 
-async def page_counts(cache_address: str) -> tuple[int, int, int]:
-    """(num_pages, free_pages, max_private_pages) of the manager at `cache_address`."""
+class PageCounts(NamedTuple):
+    """Pages of a pool."""
+
+    num_pages: int
+    free_pages: int
+    max_private_pages: int  # in use at once, at most
+
+
+async def page_counts(cache_address: str) -> PageCounts:
+    """The pages of the manager at `cache_address`. Errors: the PagewireError that it reports."""
     async with grpc.aio.insecure_channel(cache_address) as channel:
         stub = cache_pb2_grpc.CacheServiceStub(channel)
         try:
             stats = await stub.GetStats(cache_pb2.GetStatsRequest(), timeout=5)
         except grpc.aio.AioRpcError as error:
             raise error_of(error) from error
-    return stats.num_pages, stats.free_pages, stats.max_private_pages
+    return PageCounts(stats.num_pages, stats.free_pages, stats.max_private_pages)

@@ -1,4 +1,4 @@
-"""the model families we run, one declarative description each, and the reading of config.json."""
+"""The model families we run, one declarative description each, and the reading of config.json."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """the shape of one model, as its config.json states it."""
+    """The shape of one model, as its config.json states it."""
 
     family: Family
     num_layers: int

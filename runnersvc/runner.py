@@ -46,9 +46,10 @@ class Runner:
     ) -> tuple[Attached, list[Result]]:
         """Make `send` the live stream, once every plan accepted before is executed.
 
-        Returns the answer and the results that the manager does not hold. Errors:
-        FailedPrecondition for
-        another protocol version or model; AlreadyExists while a stream is live.
+        Returns the answer and the results that the manager does not hold.
+
+        Errors: FailedPrecondition for another protocol version or model; AlreadyExists while a
+        stream is live.
         """
         if attach.protocol_version != PROTOCOL_VERSION:
             raise FailedPrecondition(

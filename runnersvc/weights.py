@@ -38,7 +38,7 @@ class LayerWeights:
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """the model outside its layers; with tied embeddings `head` is `embedding`."""
+    """The model outside its layers; with tied embeddings `head` is `embedding`."""
 
     embedding: Tensor  # [vocab, hidden]
     final_norm: Tensor  # [hidden]
@@ -46,7 +46,7 @@ class ModelWeights:
 
 
 class Checkpoint:
-    """the safetensors of a model directory, checked against its spec before anything is read.
+    """The safetensors of a model directory, checked against its spec before anything is read.
 
     SetupError names the file or tensor that is missing, broken, unexpected, or of the wrong shape.
     The files stay open, and mapped, until the context ends.

@@ -31,7 +31,6 @@ def run_service(
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)
         asyncio.run(_awaited(serve(config)))
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one that comes late finds us done
     except SetupError as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.exit(2)
@@ -41,7 +40,13 @@ def run_service(
 
 
 async def _awaited(work: Awaitable[None]) -> None:
-    await work
+    try:
+        await work
+    finally:  # a signal that comes late finds us done: by default it would kill us on our way out
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
 
 def require_at_least(name: str, value: float, least: float) -> None:
