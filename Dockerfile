@@ -1,4 +1,4 @@
-# Images of the three services, and of `pagewire fetch`: targets cachesvc, gateway (both without torch), runnersvc, model.
+# Images of the three services, and of `pagewire fetch`: targets cachesvc, gateway, model (all without torch) and runnersvc.
 # Code is the last layer of each, so that a change of code installs no package again.
 #
 # Torch is what the package index has under the pinned version: on Linux that is a CUDA build of several GB. For the small
@@ -42,6 +42,9 @@ RUN pip install -q -c constraints.txt --no-build-isolation . && pip uninstall -q
 FROM light AS light-gateway
 RUN pip install -q -c constraints.txt --no-build-isolation '.[gateway]' && pip uninstall -q -y pagewire
 
+FROM light-gateway AS light-fetch
+RUN pip install -q -c constraints.txt --no-build-isolation '.[gateway,fetch]' && pip uninstall -q -y pagewire
+
 FROM python AS torch
 ARG PIP_EXTRA_INDEX_URL
 WORKDIR /src
@@ -49,9 +52,6 @@ COPY constraints.txt ./
 RUN pip install -q -c constraints.txt hatchling torch
 COPY pyproject.toml README.md ./
 RUN pip install -q -c constraints.txt --no-build-isolation '.[runner]' && pip uninstall -q -y pagewire
-
-FROM torch AS torch-fetch
-RUN pip install -q -c constraints.txt --no-build-isolation '.[runner,gateway,fetch]' && pip uninstall -q -y pagewire
 
 FROM light AS cachesvc
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel pip install -q --no-deps /wheel/*.whl
@@ -66,7 +66,7 @@ USER pagewire
 EXPOSE 50051
 ENTRYPOINT ["python", "-m", "gateway"]
 
-FROM torch-fetch AS model
+FROM light-fetch AS model
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel pip install -q --no-deps /wheel/*.whl
 WORKDIR /home/pagewire
 USER pagewire

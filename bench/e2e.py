@@ -3,7 +3,7 @@ and threads.
 
 Each round starts the services anew (ready_s), asks one stream, asks transformers, asks eight
 streams; the median of five rounds is kept. Nothing is reported unless the answers are those of
-transformers, and the tree is the commit's.
+transformers.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def _commit() -> str:
         check=True,
     )
     changed = subprocess.run(
-        ["git", "status", "--porcelain", "--", ":!results"],
+        ["git", "status", "--porcelain", "--", ":!bench/results"],
         cwd=here.parent,
         capture_output=True,
         text=True,
