@@ -150,6 +150,7 @@ class TestRequests:
         await gateway.submit(2)
         await gateway.until(lambda _: gateway.rejected)
         assert (gateway.rejected[2].code, gateway.rejected[2].reason) == ("UNAVAILABLE", "DRAINING")
+        assert not gateway.opened[-1].serving, "the gateway is to send its clients elsewhere"
         chain.runner.gate.set()
         await gateway.until_finished(1)
         assert gateway.tokens[1] == answer(1, 5)

@@ -147,3 +147,16 @@ async def test_without_a_session_a_submit_is_unavailable(tmp_path: Path) -> None
     running = asyncio.create_task(client.run())
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_sessions_that_end_leave_no_task_behind(tmp_path: Path) -> None:
+    """The pump of a session's commands once waited for ever for the next one."""
+    cache, changed = FakeCache(), asyncio.Event()
+    async with session(cache, tmp_path / "c", changed):
+        before = len(asyncio.all_tasks())
+        for _ in range(5):
+            cache.responses.put_nowait(None)
+            changed.clear()
+            await cache.next("open")
+            await asyncio.wait_for(changed.wait(), 10)
+        assert len(asyncio.all_tasks()) <= before + 1

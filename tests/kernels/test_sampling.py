@@ -185,3 +185,16 @@ def test_a_token_of_no_weight_is_never_drawn() -> None:
     logits[0, 40] = 0.0
 
     assert sample_many(logits, Draw(), 100)[40] == 100
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("draw", [Draw(), Draw(temperature=0), Draw(top_k=2, top_p=0.9)])
+def test_a_row_with_a_logit_that_is_no_number_still_gives_an_id_of_the_vocabulary(
+    bad: float, draw: Draw
+) -> None:
+    """It once gave `vocab`, an id that the next step then looked up: every request paid for it."""
+    logits = torch.tensor([[1.0, bad, 2.0, 0.0], [bad] * 4, [0.0, 5.0, 1.0, 2.0]])
+    spoilt, all_spoilt, sound = sample_rows(logits, [draw] * 3)
+    assert 0 <= spoilt < 4
+    assert 0 <= all_spoilt < 4
+    assert [sound] == sample_rows(logits[2:], [draw])

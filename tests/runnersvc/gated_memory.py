@@ -15,7 +15,9 @@ class GatedMemory(FakeMemory):
         super().__init__(runner)
         self.gate = threading.Event()
         self.gate.set()
+        self.num_executed = 0
 
     def execute(self, plan: Plan) -> Int32Array:
         self.gate.wait()
+        self.num_executed += 1
         return super().execute(plan)

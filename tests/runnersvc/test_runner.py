@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -210,6 +211,19 @@ async def test_a_read_sees_the_device_after_every_plan_taken_before(bench: Bench
     values, last_executed = await bench.runner.read(lambda: sorted(bench.memory.kv))
     assert values == [0, 1, 2, 3]
     assert last_executed == 2
+
+
+async def test_a_read_names_the_plan_it_was_read_after_while_later_ones_run(bench: Bench) -> None:
+    await bench.attach()
+    bench.memory.gate.clear()
+    bench.runner.take(prefill())
+    reading = asyncio.create_task(bench.runner.read(lambda: bench.memory.num_executed))
+    await asyncio.sleep(0)  # it is in the queue, behind plan 1
+    bench.runner.take(decode(2, 3))
+    bench.memory.gate.set()
+    assert await reading == (1, 1)
+    await bench.runner.drained()
+    assert bench.runner.last_executed == 2
 
 
 async def test_a_plan_that_fails_sets_failed(bench: Bench) -> None:
