@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 
 from servicekit.errors import InvalidArgument, PagewireError, Reason
-from servicekit.plan import Int32Array, RunnerDescription
+from servicekit.plan import Int32Array, RowOpen, RunnerDescription
 from servicekit.sampling import Sampling
 from servicekit.token_ids import check_token_ids
 
@@ -65,6 +65,18 @@ class Req:
     def known_len(self) -> int:
         """Tokens whose ids are known while it waits."""
         return len(self.prompt_ids) + len(self.output_ids)
+
+    def row_open(self, table_idx: int) -> RowOpen:
+        """What the runner is told of it when it gets a row."""
+        return RowOpen(
+            table_idx=table_idx,
+            prompt_len=len(self.prompt_ids),
+            temperature=self.sampling.temperature,
+            top_k=max(self.sampling.top_k, 0),
+            top_p=self.sampling.top_p,
+            seed=self.sampling.seed,
+            choice=0,
+        )
 
 
 @dataclass(frozen=True, slots=True)

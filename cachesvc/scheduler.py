@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
+from operator import attrgetter
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from cachesvc.request import EMPTY, FinishCause, Finished, Req, ReqState
 from cachesvc.step import Continued, RowSteps, Sampled, Step, StepRecord, joined
 from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RowOpen
+
+_ARRIVAL = attrgetter("arrival")
 
 
 class Scheduler:
@@ -45,7 +48,7 @@ class Scheduler:
         return len(self._running)
 
     def submit(self, req: Req) -> None:
-        bisect.insort(self._waiting, req, key=_arrival)
+        bisect.insort(self._waiting, req, key=_ARRIVAL)
 
     def end(self, req: Req) -> None:
         """Take a request out, whatever it was doing; its row closes with the next step, late
@@ -187,7 +190,7 @@ class Scheduler:
         assert req is not None
         req.output_ids = rows.output_ids(idx)
         req.state, req.table_idx = ReqState.WAITING, None
-        bisect.insort(self._waiting, req, key=_arrival)
+        bisect.insort(self._waiting, req, key=_ARRIVAL)
 
     def _admit(
         self,
@@ -214,7 +217,7 @@ class Scheduler:
             idx = manager.open_row(req, self._openings)
             req.state, req.table_idx = ReqState.RUNNING, idx
             bisect.insort(self._running, idx, key=self._arrival_of_row)
-            opened.append(_row_open(idx, req))
+            opened.append(req.row_open(idx))
             writes.append(
                 manager.grow(np.array([idx], dtype=np.int32), manager.rows.known_len[[idx]])
             )
@@ -295,19 +298,3 @@ class Scheduler:
     def _retire(self, idx: int) -> None:
         self.manager.rows.live[idx] = False
         self._running.remove(idx)
-
-
-def _arrival(req: Req) -> int:
-    return req.arrival
-
-
-def _row_open(idx: int, req: Req) -> RowOpen:
-    return RowOpen(
-        table_idx=idx,
-        prompt_len=len(req.prompt_ids),
-        temperature=req.sampling.temperature,
-        top_k=max(req.sampling.top_k, 0),
-        top_p=req.sampling.top_p,
-        seed=req.sampling.seed,
-        choice=0,
-    )
