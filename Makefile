@@ -3,7 +3,7 @@
 #   make test           every test, then those of cachesvc and gateway again where torch is absent
 #   make check          lint, types, import contracts, proto lint and freshness, glossary
 #   make proto          protos/pagewire/v1/*_pb2* from the .proto files; proto-check proves them fresh
-#   make bench          end-to-end speed, into bench/results/
+#   make bench          host time of a step and end-to-end speed, into bench/results/
 #   make compose-test   images and compose.yaml on a real Docker engine
 #   make up             the three services in Docker; `docker compose down` stops them
 #   make clean          removes environments and caches of this directory; fetched models stay
@@ -70,6 +70,7 @@ proto-check: .venv-proto/.made
 	{ echo "protos/pagewire/v1/*_pb2* do not match the .proto files: run make proto" >&2; exit 1; }
 
 bench: model
+	$(BIN)/python -m bench.manager
 	$(BIN)/python -m bench.e2e
 
 compose-test: .venv-light/.made

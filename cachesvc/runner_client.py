@@ -11,7 +11,6 @@ from typing import Any
 import grpc
 import structlog
 from pagewire.v1 import runner_pb2 as pb
-from pagewire.v1 import runner_pb2_grpc
 
 from cachesvc.core import Core
 from cachesvc.plan_stream import ProtocolViolationError
@@ -22,8 +21,8 @@ from servicekit.plan_codec import (
     decode_refusal,
     decode_result,
     encode_attach,
-    encode_plan,
 )
+from servicekit.plan_twin import plan_request
 from servicekit.status import error_of
 
 log = structlog.get_logger()
@@ -39,6 +38,13 @@ class RunnerClient:
         self._on_change = on_change
         self._work = asyncio.Event()
         self._channel = stream_channel(address)
+        self._execute: Any = (
+            self._channel.stream_stream(  # as the stub does, for a message and its twin
+                "/pagewire.v1.RunnerService/Execute",
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=pb.ExecuteResponse.FromString,
+            )
+        )
 
     def wake(self) -> None:
         """There may be something to plan."""
@@ -60,7 +66,7 @@ class RunnerClient:
 
     async def _one_stream(self) -> str:
         """One Execute call from Attach to its end. Returns why it ended."""
-        call = runner_pb2_grpc.RunnerServiceStub(self._channel).Execute()
+        call = self._execute()
         try:
             await call.write(pb.ExecuteRequest(attach=encode_attach(self._core.attach_request())))
             answer: Any = await call.read()
@@ -69,7 +75,7 @@ class RunnerClient:
             resend = self._core.attached(decode_attached(answer.attached))
             log.info("runner attached", boot_id=self._core.stream.boot_id, resent_plans=len(resend))
             for plan in resend:
-                await call.write(pb.ExecuteRequest(plan=encode_plan(plan)))
+                await call.write(plan_request(plan))
             self._on_change()
             return await self._drive(call)
         except grpc.aio.AioRpcError as error:
@@ -102,7 +108,7 @@ class RunnerClient:
             await self._work.wait()
             self._work.clear()
             while (plan := self._core.next_plan()) is not None:
-                await call.write(pb.ExecuteRequest(plan=encode_plan(plan)))
+                await call.write(plan_request(plan))
             self._on_change()
 
     async def _read_answers(self, call: Any) -> str:

@@ -25,6 +25,7 @@ from servicekit.plan_codec import (
     encode_refusal,
     encode_result,
 )
+from servicekit.plan_twin import plan_request
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -84,6 +85,16 @@ def assert_same(left: Any, right: Any) -> None:
 @given(PLANS)
 def test_a_plan(plan: Plan) -> None:
     assert_same(decode_plan(through_the_wire(encode_plan(plan))), plan)
+
+
+@settings(derandomize=True, deadline=None)
+@given(PLANS)
+def test_the_twin_of_a_plan_is_the_same_bytes(plan: Plan) -> None:
+    """What numpy wrote as bytes is what anybody reads as integers."""
+    public = pb.ExecuteRequest(plan=encode_plan(plan))
+    written = plan_request(plan).SerializeToString()
+    assert written == public.SerializeToString()
+    assert_same(decode_plan(pb.ExecuteRequest.FromString(written).plan), plan)
 
 
 @settings(derandomize=True, deadline=None)
