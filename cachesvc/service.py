@@ -24,7 +24,8 @@ from servicekit.errors import (
     Reason,
     Unavailable,
 )
-from servicekit.plan import PROTOCOL_VERSION, RunnerDescription
+from servicekit.handshake import check_fingerprint, check_protocol_version
+from servicekit.plan import RunnerDescription
 from servicekit.sampling import Sampling
 
 log = structlog.get_logger()
@@ -78,17 +79,10 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                 "the first message of a session must be open",
                 field="open",
             )
-        if first.open.protocol_version != PROTOCOL_VERSION:
-            raise FailedPrecondition(
-                Reason.PROTOCOL_VERSION,
-                f"open.protocol_version is {first.open.protocol_version}; this manager speaks "
-                f"{PROTOCOL_VERSION}",
-                field="open.protocol_version",
-            )
+        check_protocol_version("open.protocol_version", first.open.protocol_version, "manager")
         session = GatewaySession(self._next_session_id, first.open.model_fingerprint)
         runner = self.core.runner
-        if (mismatch := _mismatch(session, runner)) is not None:
-            raise mismatch
+        _check_model(session, runner)
         self._next_session_id += 1
         self._sessions[session.session_id] = session
         session.put_opened(serving=self._serving, runner=runner)
@@ -167,7 +161,9 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         self._told = standing
         for session in self._sessions.values():
             session.put_opened(serving=self._serving, runner=self.core.runner)
-            if (mismatch := _mismatch(session, self.core.runner)) is not None:
+            try:
+                _check_model(session, self.core.runner)
+            except FailedPrecondition as mismatch:
                 session.end(mismatch)  # it opened when there was nothing to compare with
 
     def _announce(self) -> None:
@@ -185,18 +181,11 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                 session.put_tokens(sampled.keys[its].tolist(), sampled.token_ids[its].tolist())
 
 
-def _mismatch(
-    session: GatewaySession, runner: RunnerDescription | None
-) -> FailedPrecondition | None:
-    """The refusal of a session whose tokenizer is of another model than the runner serves."""
-    if runner is None or session.model_fingerprint in ("", runner.model_fingerprint):
-        return None
-    return FailedPrecondition(
-        Reason.FINGERPRINT_MISMATCH,
-        f"open.model_fingerprint is {session.model_fingerprint}; the runner serves "
-        f"{runner.model_fingerprint}",
-        field="open.model_fingerprint",
-    )
+def _check_model(session: GatewaySession, runner: RunnerDescription | None) -> None:
+    """Errors: FailedPrecondition for a tokenizer of another model than the runner serves."""
+    if runner is not None:
+        given, served = session.model_fingerprint, runner.model_fingerprint
+        check_fingerprint("open.model_fingerprint", given, served, "the runner")
 
 
 def _submission(submit: pb.Submit) -> Submission:

@@ -13,8 +13,9 @@ import structlog
 
 from runnersvc.bookkeeping import Books
 from runnersvc.executor import Answer, ExecutesPlans, Executor
-from servicekit.errors import AlreadyExists, FailedPrecondition, Reason
-from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Result, RunnerDescription
+from servicekit.errors import AlreadyExists, Reason
+from servicekit.handshake import check_fingerprint, check_protocol_version
+from servicekit.plan import Attach, Attached, Plan, Result, RunnerDescription
 
 log = structlog.get_logger()
 
@@ -51,20 +52,11 @@ class Runner:
         Errors: FailedPrecondition for another protocol version or model; AlreadyExists while a
         stream is live.
         """
-        if attach.protocol_version != PROTOCOL_VERSION:
-            raise FailedPrecondition(
-                Reason.PROTOCOL_VERSION,
-                f"attach.protocol_version is {attach.protocol_version}; this runner speaks "
-                f"{PROTOCOL_VERSION}",
-                field="attach.protocol_version",
-            )
-        if attach.model_fingerprint not in ("", self.description.model_fingerprint):
-            raise FailedPrecondition(
-                Reason.FINGERPRINT_MISMATCH,
-                f"attach.model_fingerprint is {attach.model_fingerprint}; this runner serves "
-                f"{self.description.model_fingerprint}",
-                field="attach.model_fingerprint",
-            )
+        check_protocol_version("attach.protocol_version", attach.protocol_version, "runner")
+        served = self.description.model_fingerprint
+        check_fingerprint(
+            "attach.model_fingerprint", attach.model_fingerprint, served, "this runner"
+        )
         if self._send is not None or self._attaching:
             raise AlreadyExists(
                 Reason.STREAM_ALREADY_LIVE,

@@ -61,10 +61,6 @@ class ServiceHost:
         reflected = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(reflected, self.grpc_server)
 
-    @property
-    def draining(self) -> bool:
-        return self._draining
-
     async def start(self, parent_fd: int | None = None) -> None:
         """Take the address and answer on it, health NOT_SERVING.
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from runnersvc.bookkeeping import Books
 from servicekit.plan import Plan
+from servicekit.plan_codec import INT32_FIELDS
 from tests.cachesvc.builders import describe, plan, row_open
 from tests.cachesvc.fake_runner import FakeMemory
 
@@ -17,17 +18,6 @@ NUMBERS = st.one_of(
     st.integers(-2, 6), st.sampled_from((8, 16, 24, 31, 32, 40, 2**31 - 1, -(2**31)))
 )
 LISTS = st.lists(NUMBERS, max_size=6)
-COLUMNS = (
-    "close_rows",
-    "write_rows",
-    "write_positions",
-    "write_locs",
-    "step_rows",
-    "step_cached_lens",
-    "step_extend_lens",
-    "step_num_literals",
-    "literal_ids",
-)
 SOUND: dict[str, list[Any]] = {
     "write_rows": [0] * 4,
     "write_positions": [0, 1, 2, 3],
@@ -45,7 +35,7 @@ SOUND: dict[str, list[Any]] = {
 def plans(draw: st.DrawFn, plan_id: int) -> Plan:
     """A sound first plan with some of its columns replaced by anything."""
     fields: dict[str, Any] = dict(SOUND)
-    for name in draw(st.sets(st.sampled_from(COLUMNS), max_size=4)):
+    for name in draw(st.sets(st.sampled_from(INT32_FIELDS), max_size=4)):
         fields[name] = draw(LISTS)
     rows = draw(st.lists(NUMBERS, max_size=2)) if draw(st.booleans()) else [0]
     return plan(

@@ -135,7 +135,7 @@ class TestASignal:
         await host.set_serving(serving=True)
         os.kill(os.getpid(), signal.SIGTERM)
         await host.wait_for_stop()
-        assert host.draining
+        assert host._draining
         assert await health_of(host) == NOT_SERVING
         await host.set_serving(serving=True)
         assert await health_of(host) == NOT_SERVING, "for good"
