@@ -13,7 +13,7 @@ def stats_of(core: Core) -> pb.GetStatsResponse:
         attached=stream.attached,
         manager_id=stream.manager_id,
         boot_id=stream.boot_id,
-        max_private_pages=totals.max_private_pages,
+        max_used_pages=totals.max_private_pages,
         last_plan_id=stream.last_plan_id,
         last_result_plan_id=stream.last_result_plan_id,
         finished_total=totals.finished,

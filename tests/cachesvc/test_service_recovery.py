@@ -202,7 +202,7 @@ class TestStats:
         stats = await chain.stats()
         assert stats.attached
         assert stats.free_pages + stats.private_pages == stats.num_pages == 8
-        assert stats.private_pages == stats.max_private_pages == 2 * stats.running_requests
+        assert stats.private_pages == stats.max_used_pages == 2 * stats.running_requests
         assert stats.running_requests + stats.waiting_requests == 4
         assert (stats.last_plan_id, stats.last_result_plan_id) == (3, 1)
 

@@ -66,7 +66,7 @@ async def test_tiny_llama_is_exact_around_page_borders_in_chunks_and_with_too_fe
         stats = await system.settled()
     assert answers == expected
     assert stats.preempted_total > 0, "the pool was meant to be too small"
-    assert stats.max_private_pages <= stats.num_pages
+    assert stats.max_used_pages <= stats.num_pages
     assert stats.refused_total == 0
 
 

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -19,6 +20,226 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _PageState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PageStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PageState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PAGE_STATE_UNSPECIFIED: _PageState.ValueType  # 0
+    """PAGE_STATE_UNSPECIFIED means nothing."""
+    PAGE_STATE_FREE: _PageState.ValueType  # 1
+    """PAGE_STATE_FREE: unused."""
+    PAGE_STATE_EVICTABLE: _PageState.ValueType  # 2
+    """PAGE_STATE_EVICTABLE: cached, held by no running request."""
+    PAGE_STATE_LOCKED: _PageState.ValueType  # 3
+    """PAGE_STATE_LOCKED: cached, held by running requests."""
+    PAGE_STATE_PRIVATE: _PageState.ValueType  # 4
+    """PAGE_STATE_PRIVATE: of one running request."""
+    PAGE_STATE_QUARANTINED: _PageState.ValueType  # 5
+    """PAGE_STATE_QUARANTINED: was claimed twice; used no more in this life of the runner."""
+
+class PageState(_PageState, metaclass=_PageStateEnumTypeWrapper):
+    """PageState is where a page belongs; each page is in exactly one."""
+
+PAGE_STATE_UNSPECIFIED: PageState.ValueType  # 0
+"""PAGE_STATE_UNSPECIFIED means nothing."""
+PAGE_STATE_FREE: PageState.ValueType  # 1
+"""PAGE_STATE_FREE: unused."""
+PAGE_STATE_EVICTABLE: PageState.ValueType  # 2
+"""PAGE_STATE_EVICTABLE: cached, held by no running request."""
+PAGE_STATE_LOCKED: PageState.ValueType  # 3
+"""PAGE_STATE_LOCKED: cached, held by running requests."""
+PAGE_STATE_PRIVATE: PageState.ValueType  # 4
+"""PAGE_STATE_PRIVATE: of one running request."""
+PAGE_STATE_QUARANTINED: PageState.ValueType  # 5
+"""PAGE_STATE_QUARANTINED: was claimed twice; used no more in this life of the runner."""
+Global___PageState: _TypeAlias = PageState  # noqa: Y015
+
+class _PageChangeReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PageChangeReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PageChangeReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PAGE_CHANGE_REASON_UNSPECIFIED: _PageChangeReason.ValueType  # 0
+    """PAGE_CHANGE_REASON_UNSPECIFIED means nothing."""
+    PAGE_CHANGE_REASON_ALLOCATED: _PageChangeReason.ValueType  # 1
+    """PAGE_CHANGE_REASON_ALLOCATED: given to the request."""
+    PAGE_CHANGE_REASON_HIT: _PageChangeReason.ValueType  # 2
+    """PAGE_CHANGE_REASON_HIT: found in the cache by the request."""
+    PAGE_CHANGE_REASON_SHARED: _PageChangeReason.ValueType  # 3
+    """PAGE_CHANGE_REASON_SHARED: full and known, put into the cache by the request that filled it."""
+    PAGE_CHANGE_REASON_REMAPPED: _PageChangeReason.ValueType  # 4
+    """PAGE_CHANGE_REASON_REMAPPED: the request's row points here now, instead of at its duplicate."""
+    PAGE_CHANGE_REASON_DUPLICATE_FREED: _PageChangeReason.ValueType  # 5
+    """PAGE_CHANGE_REASON_DUPLICATE_FREED: the cache had the same tokens already."""
+    PAGE_CHANGE_REASON_EVICTED: _PageChangeReason.ValueType  # 6
+    """PAGE_CHANGE_REASON_EVICTED: the request needed a page."""
+    PAGE_CHANGE_REASON_FINISHED: _PageChangeReason.ValueType  # 7
+    """PAGE_CHANGE_REASON_FINISHED: the request's row closed, it was done."""
+    PAGE_CHANGE_REASON_STOPPED: _PageChangeReason.ValueType  # 8
+    """PAGE_CHANGE_REASON_STOPPED: the request's row closed, its text met a stop string."""
+    PAGE_CHANGE_REASON_ABORTED: _PageChangeReason.ValueType  # 9
+    """PAGE_CHANGE_REASON_ABORTED: the request's row closed, nobody wanted the answer."""
+    PAGE_CHANGE_REASON_PREEMPTED: _PageChangeReason.ValueType  # 10
+    """PAGE_CHANGE_REASON_PREEMPTED: the request's row closed, the scheduler took it back."""
+    PAGE_CHANGE_REASON_FAILED: _PageChangeReason.ValueType  # 11
+    """PAGE_CHANGE_REASON_FAILED: the request's row closed, it failed."""
+    PAGE_CHANGE_REASON_FLUSHED: _PageChangeReason.ValueType  # 12
+    """PAGE_CHANGE_REASON_FLUSHED: an operator asked for it."""
+    PAGE_CHANGE_REASON_REFUSED: _PageChangeReason.ValueType  # 13
+    """PAGE_CHANGE_REASON_REFUSED: the plan that was to fill it was refused."""
+    PAGE_CHANGE_REASON_VOIDED: _PageChangeReason.ValueType  # 14
+    """PAGE_CHANGE_REASON_VOIDED: the runner's memory is gone, or was another manager's."""
+    PAGE_CHANGE_REASON_HEALED: _PageChangeReason.ValueType  # 15
+    """PAGE_CHANGE_REASON_HEALED: the books did not add up."""
+
+class PageChangeReason(_PageChangeReason, metaclass=_PageChangeReasonEnumTypeWrapper):
+    """PageChangeReason is why a page changed."""
+
+PAGE_CHANGE_REASON_UNSPECIFIED: PageChangeReason.ValueType  # 0
+"""PAGE_CHANGE_REASON_UNSPECIFIED means nothing."""
+PAGE_CHANGE_REASON_ALLOCATED: PageChangeReason.ValueType  # 1
+"""PAGE_CHANGE_REASON_ALLOCATED: given to the request."""
+PAGE_CHANGE_REASON_HIT: PageChangeReason.ValueType  # 2
+"""PAGE_CHANGE_REASON_HIT: found in the cache by the request."""
+PAGE_CHANGE_REASON_SHARED: PageChangeReason.ValueType  # 3
+"""PAGE_CHANGE_REASON_SHARED: full and known, put into the cache by the request that filled it."""
+PAGE_CHANGE_REASON_REMAPPED: PageChangeReason.ValueType  # 4
+"""PAGE_CHANGE_REASON_REMAPPED: the request's row points here now, instead of at its duplicate."""
+PAGE_CHANGE_REASON_DUPLICATE_FREED: PageChangeReason.ValueType  # 5
+"""PAGE_CHANGE_REASON_DUPLICATE_FREED: the cache had the same tokens already."""
+PAGE_CHANGE_REASON_EVICTED: PageChangeReason.ValueType  # 6
+"""PAGE_CHANGE_REASON_EVICTED: the request needed a page."""
+PAGE_CHANGE_REASON_FINISHED: PageChangeReason.ValueType  # 7
+"""PAGE_CHANGE_REASON_FINISHED: the request's row closed, it was done."""
+PAGE_CHANGE_REASON_STOPPED: PageChangeReason.ValueType  # 8
+"""PAGE_CHANGE_REASON_STOPPED: the request's row closed, its text met a stop string."""
+PAGE_CHANGE_REASON_ABORTED: PageChangeReason.ValueType  # 9
+"""PAGE_CHANGE_REASON_ABORTED: the request's row closed, nobody wanted the answer."""
+PAGE_CHANGE_REASON_PREEMPTED: PageChangeReason.ValueType  # 10
+"""PAGE_CHANGE_REASON_PREEMPTED: the request's row closed, the scheduler took it back."""
+PAGE_CHANGE_REASON_FAILED: PageChangeReason.ValueType  # 11
+"""PAGE_CHANGE_REASON_FAILED: the request's row closed, it failed."""
+PAGE_CHANGE_REASON_FLUSHED: PageChangeReason.ValueType  # 12
+"""PAGE_CHANGE_REASON_FLUSHED: an operator asked for it."""
+PAGE_CHANGE_REASON_REFUSED: PageChangeReason.ValueType  # 13
+"""PAGE_CHANGE_REASON_REFUSED: the plan that was to fill it was refused."""
+PAGE_CHANGE_REASON_VOIDED: PageChangeReason.ValueType  # 14
+"""PAGE_CHANGE_REASON_VOIDED: the runner's memory is gone, or was another manager's."""
+PAGE_CHANGE_REASON_HEALED: PageChangeReason.ValueType  # 15
+"""PAGE_CHANGE_REASON_HEALED: the books did not add up."""
+Global___PageChangeReason: _TypeAlias = PageChangeReason  # noqa: Y015
+
+class _RequestState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RequestStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RequestState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REQUEST_STATE_UNSPECIFIED: _RequestState.ValueType  # 0
+    """REQUEST_STATE_UNSPECIFIED means nothing."""
+    REQUEST_STATE_WAITING: _RequestState.ValueType  # 1
+    """REQUEST_STATE_WAITING: for a row."""
+    REQUEST_STATE_RUNNING: _RequestState.ValueType  # 2
+    """REQUEST_STATE_RUNNING: it has a row."""
+    REQUEST_STATE_ENDED: _RequestState.ValueType  # 3
+    """REQUEST_STATE_ENDED: it is over."""
+
+class RequestState(_RequestState, metaclass=_RequestStateEnumTypeWrapper):
+    """RequestState is what a request does."""
+
+REQUEST_STATE_UNSPECIFIED: RequestState.ValueType  # 0
+"""REQUEST_STATE_UNSPECIFIED means nothing."""
+REQUEST_STATE_WAITING: RequestState.ValueType  # 1
+"""REQUEST_STATE_WAITING: for a row."""
+REQUEST_STATE_RUNNING: RequestState.ValueType  # 2
+"""REQUEST_STATE_RUNNING: it has a row."""
+REQUEST_STATE_ENDED: RequestState.ValueType  # 3
+"""REQUEST_STATE_ENDED: it is over."""
+Global___RequestState: _TypeAlias = RequestState  # noqa: Y015
+
+class _WaitCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WaitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WAIT_CAUSE_UNSPECIFIED: _WaitCause.ValueType  # 0
+    """WAIT_CAUSE_UNSPECIFIED means nothing."""
+    WAIT_CAUSE_NO_ROW: _WaitCause.ValueType  # 1
+    """WAIT_CAUSE_NO_ROW: every row is taken."""
+    WAIT_CAUSE_NO_PAGES: _WaitCause.ValueType  # 2
+    """WAIT_CAUSE_NO_PAGES: not enough pages are free or evictable."""
+    WAIT_CAUSE_NO_BUDGET: _WaitCause.ValueType  # 3
+    """WAIT_CAUSE_NO_BUDGET: the step's tokens are used up by those before it."""
+    WAIT_CAUSE_PREEMPTING: _WaitCause.ValueType  # 4
+    """WAIT_CAUSE_PREEMPTING: pages are so short that running requests are preempted."""
+    WAIT_CAUSE_LONG_PREFILLS: _WaitCause.ValueType  # 5
+    """WAIT_CAUSE_LONG_PREFILLS: as many long prompts as are allowed are computed at once."""
+    WAIT_CAUSE_FIRST_CHOICE: _WaitCause.ValueType  # 6
+    """WAIT_CAUSE_FIRST_CHOICE: the first choice of its prompt is not sent yet."""
+    WAIT_CAUSE_BEHIND: _WaitCause.ValueType  # 7
+    """WAIT_CAUSE_BEHIND: it waits behind another one."""
+    WAIT_CAUSE_NO_RUNNER: _WaitCause.ValueType  # 8
+    """WAIT_CAUSE_NO_RUNNER: no runner is attached, or its credits are used up."""
+
+class WaitCause(_WaitCause, metaclass=_WaitCauseEnumTypeWrapper):
+    """WaitCause is what a request waits for."""
+
+WAIT_CAUSE_UNSPECIFIED: WaitCause.ValueType  # 0
+"""WAIT_CAUSE_UNSPECIFIED means nothing."""
+WAIT_CAUSE_NO_ROW: WaitCause.ValueType  # 1
+"""WAIT_CAUSE_NO_ROW: every row is taken."""
+WAIT_CAUSE_NO_PAGES: WaitCause.ValueType  # 2
+"""WAIT_CAUSE_NO_PAGES: not enough pages are free or evictable."""
+WAIT_CAUSE_NO_BUDGET: WaitCause.ValueType  # 3
+"""WAIT_CAUSE_NO_BUDGET: the step's tokens are used up by those before it."""
+WAIT_CAUSE_PREEMPTING: WaitCause.ValueType  # 4
+"""WAIT_CAUSE_PREEMPTING: pages are so short that running requests are preempted."""
+WAIT_CAUSE_LONG_PREFILLS: WaitCause.ValueType  # 5
+"""WAIT_CAUSE_LONG_PREFILLS: as many long prompts as are allowed are computed at once."""
+WAIT_CAUSE_FIRST_CHOICE: WaitCause.ValueType  # 6
+"""WAIT_CAUSE_FIRST_CHOICE: the first choice of its prompt is not sent yet."""
+WAIT_CAUSE_BEHIND: WaitCause.ValueType  # 7
+"""WAIT_CAUSE_BEHIND: it waits behind another one."""
+WAIT_CAUSE_NO_RUNNER: WaitCause.ValueType  # 8
+"""WAIT_CAUSE_NO_RUNNER: no runner is attached, or its credits are used up."""
+Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
+
+class _MatchEnd:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MatchEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MatchEnd.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MATCH_END_UNSPECIFIED: _MatchEnd.ValueType  # 0
+    """MATCH_END_UNSPECIFIED means nothing."""
+    MATCH_END_WHOLE: _MatchEnd.ValueType  # 1
+    """MATCH_END_WHOLE: every full page matched but for the tokens that have to be computed."""
+    MATCH_END_DIFFERS: _MatchEnd.ValueType  # 2
+    """MATCH_END_DIFFERS: what is cached goes on with another token."""
+    MATCH_END_NEVER_CACHED: _MatchEnd.ValueType  # 3
+    """MATCH_END_NEVER_CACHED: nothing that goes on from here is cached, or has been for long."""
+    MATCH_END_EVICTED: _MatchEnd.ValueType  # 4
+    """MATCH_END_EVICTED: what goes on from here was cached, and evicted."""
+
+class MatchEnd(_MatchEnd, metaclass=_MatchEndEnumTypeWrapper):
+    """MatchEnd is why a match in the cache ends where it does."""
+
+MATCH_END_UNSPECIFIED: MatchEnd.ValueType  # 0
+"""MATCH_END_UNSPECIFIED means nothing."""
+MATCH_END_WHOLE: MatchEnd.ValueType  # 1
+"""MATCH_END_WHOLE: every full page matched but for the tokens that have to be computed."""
+MATCH_END_DIFFERS: MatchEnd.ValueType  # 2
+"""MATCH_END_DIFFERS: what is cached goes on with another token."""
+MATCH_END_NEVER_CACHED: MatchEnd.ValueType  # 3
+"""MATCH_END_NEVER_CACHED: nothing that goes on from here is cached, or has been for long."""
+MATCH_END_EVICTED: MatchEnd.ValueType  # 4
+"""MATCH_END_EVICTED: what goes on from here was cached, and evicted."""
+Global___MatchEnd: _TypeAlias = MatchEnd  # noqa: Y015
 
 class _FinishCause:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -109,6 +330,7 @@ class SessionResponse(_message.Message):
     REJECTED_FIELD_NUMBER: _builtins.int
     STEP_OUTPUT_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    ADMITTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opened(self) -> Global___Opened:
         """opened answers Open, and comes again whenever the runner behind comes or goes."""
@@ -129,6 +351,10 @@ class SessionResponse(_message.Message):
     def finished(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestFinished]:
         """finished lists requests that ended; all their tokens are in this message or in earlier ones."""
 
+    @_builtins.property
+    def admitted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Admitted]:
+        """admitted lists requests that got a row for the first time."""
+
     def __init__(
         self,
         *,
@@ -137,10 +363,11 @@ class SessionResponse(_message.Message):
         rejected: _abc.Iterable[Global___Rejected] | None = ...,
         step_output: Global___StepOutput | None = ...,
         finished: _abc.Iterable[Global___RequestFinished] | None = ...,
+        admitted: _abc.Iterable[Global___Admitted] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["opened", b"opened", "step_output", b"step_output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "finished", b"finished", "opened", b"opened", "rejected", b"rejected", "step_output", b"step_output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "admitted", b"admitted", "finished", b"finished", "opened", b"opened", "rejected", b"rejected", "step_output", b"step_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -178,7 +405,7 @@ Global___Open: _TypeAlias = Open  # noqa: Y015
 class Submit(_message.Message):
     """Submit hands over one request; Accepted or Rejected answers it.
     Rejections: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB,
-      PROTOCOL_VIOLATION; UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner, DRAINING.
+      PROTOCOL_VIOLATION; RESOURCE_EXHAUSTED QUEUE_FULL with retry_after; UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner, DRAINING.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -189,12 +416,32 @@ class Submit(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
+    FIRST_CHOICE_KEY_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    CACHE_SALT_FIELD_NUMBER: _builtins.int
+    REMAINING_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     key: _builtins.int
     """key names the request within the session; each is larger than the one before."""
     request_id: _builtins.str
     """request_id is a label for logs."""
     max_tokens: _builtins.int
     """max_tokens bounds what is sampled, at least 1. Absent: whatever fits max_seq_len."""
+    choice: _builtins.int
+    """choice is which of the answers to one prompt this is, from 0."""
+    first_choice_key: _builtins.int
+    """first_choice_key names choice 0 of the same prompt, submitted before in this session: this request waits until that prompt is sent
+    to the runner, and shares its full pages. Absent: it waits for nobody.
+    """
+    priority: _builtins.int
+    """priority is the class, -100 to 100: higher ones are admitted first and preempted last. A request that waits gains one class each
+    aging interval of the manager, so that nothing starves.
+    """
+    cache_salt: _builtins.str
+    """cache_salt keeps cached pages apart: only requests with the same salt share any. At most 256 bytes."""
+    traceparent: _builtins.str
+    """traceparent is the W3C trace context of the caller. Empty: none."""
     @_builtins.property
     def prompt_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """prompt_ids is the prompt; at least one id."""
@@ -207,6 +454,12 @@ class Submit(_message.Message):
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """stop_token_ids end the request when sampled."""
 
+    @_builtins.property
+    def remaining(self) -> _duration_pb2.Duration:
+        """remaining is how long the answer is of use. A request that still waits after it fails with DEADLINE_EXCEEDED; one that runs is the
+        gateway's to cancel. Absent: for ever.
+        """
+
     def __init__(
         self,
         *,
@@ -216,13 +469,24 @@ class Submit(_message.Message):
         sampling: _sampling_pb2.SamplingParams | None = ...,
         max_tokens: _builtins.int | None = ...,
         stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        choice: _builtins.int = ...,
+        first_choice_key: _builtins.int | None = ...,
+        priority: _builtins.int = ...,
+        cache_salt: _builtins.str = ...,
+        remaining: _duration_pb2.Duration | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "max_tokens", b"max_tokens", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "first_choice_key", b"first_choice_key", "max_tokens", b"max_tokens", "remaining", b"remaining", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "key", b"key", "max_tokens", b"max_tokens", "prompt_ids", b"prompt_ids", "request_id", b"request_id", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "cache_salt", b"cache_salt", "choice", b"choice", "first_choice_key", b"first_choice_key", "key", b"key", "max_tokens", b"max_tokens", "priority", b"priority", "prompt_ids", b"prompt_ids", "remaining", b"remaining", "request_id", b"request_id", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_choice_key: _TypeAlias = _typing.Literal["first_choice_key"]  # noqa: Y015
+    _WhichOneofArgType__first_choice_key: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key"]  # noqa: Y015
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_choice_key) -> _WhichOneofReturnType__first_choice_key | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
 
 Global___Submit: _TypeAlias = Submit  # noqa: Y015
@@ -388,6 +652,7 @@ class Rejected(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_FIELD_NUMBER: _builtins.int
     key: _builtins.int
     """key is the request's."""
     code: _builtins.str
@@ -400,6 +665,10 @@ class Rejected(_message.Message):
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """metadata is ErrorInfo.metadata."""
 
+    @_builtins.property
+    def retry_after(self) -> _duration_pb2.Duration:
+        """retry_after is google.rpc.RetryInfo's delay. Absent: a retry of the same will not help."""
+
     def __init__(
         self,
         *,
@@ -408,14 +677,41 @@ class Rejected(_message.Message):
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        retry_after: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "key", b"key", "message", b"message", "metadata", b"metadata", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "key", b"key", "message", b"message", "metadata", b"metadata", "reason", b"reason", "retry_after", b"retry_after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Rejected: _TypeAlias = Rejected  # noqa: Y015
+
+@_typing.final
+class Admitted(_message.Message):
+    """Admitted says that a request got its first row."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    key: _builtins.int
+    """key is the request's."""
+    cached_tokens: _builtins.int
+    """cached_tokens of its prompt were found in the cache and are not computed."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.int = ...,
+        cached_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Admitted: _TypeAlias = Admitted  # noqa: Y015
 
 @_typing.final
 class StepOutput(_message.Message):
@@ -498,7 +794,9 @@ Global___GetStatsRequest: _TypeAlias = GetStatsRequest  # noqa: Y015
 
 @_typing.final
 class GetStatsResponse(_message.Message):
-    """GetStatsResponse is a consistent picture between two plans: free_pages + private_pages == num_pages."""
+    """GetStatsResponse is a consistent picture between two plans:
+    free_pages + evictable_pages + locked_pages + private_pages + quarantined_pages == num_pages.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -509,7 +807,7 @@ class GetStatsResponse(_message.Message):
     NUM_PAGES_FIELD_NUMBER: _builtins.int
     FREE_PAGES_FIELD_NUMBER: _builtins.int
     PRIVATE_PAGES_FIELD_NUMBER: _builtins.int
-    MAX_PRIVATE_PAGES_FIELD_NUMBER: _builtins.int
+    MAX_USED_PAGES_FIELD_NUMBER: _builtins.int
     RUNNING_REQUESTS_FIELD_NUMBER: _builtins.int
     WAITING_REQUESTS_FIELD_NUMBER: _builtins.int
     LAST_PLAN_ID_FIELD_NUMBER: _builtins.int
@@ -525,6 +823,15 @@ class GetStatsResponse(_message.Message):
     EXECUTOR_WAITED_US_TOTAL_FIELD_NUMBER: _builtins.int
     EXECUTOR_DEVICE_US_TOTAL_FIELD_NUMBER: _builtins.int
     RESENT_PLANS_TOTAL_FIELD_NUMBER: _builtins.int
+    EVICTABLE_PAGES_FIELD_NUMBER: _builtins.int
+    LOCKED_PAGES_FIELD_NUMBER: _builtins.int
+    QUARANTINED_PAGES_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_TOTAL_FIELD_NUMBER: _builtins.int
+    ADMITTED_PROMPT_TOKENS_TOTAL_FIELD_NUMBER: _builtins.int
+    EVICTED_PAGES_TOTAL_FIELD_NUMBER: _builtins.int
+    HEALED_TOTAL_FIELD_NUMBER: _builtins.int
+    REJECTED_TOTAL_FIELD_NUMBER: _builtins.int
+    EXPIRED_TOTAL_FIELD_NUMBER: _builtins.int
     attached: _builtins.bool
     """attached tells whether a runner is attached now."""
     manager_id: _builtins.str
@@ -538,9 +845,9 @@ class GetStatsResponse(_message.Message):
     free_pages: _builtins.int
     """free_pages are unused."""
     private_pages: _builtins.int
-    """private_pages belong to running requests."""
-    max_private_pages: _builtins.int
-    """max_private_pages is the most that were in use at once."""
+    """private_pages belong to one running request each."""
+    max_used_pages: _builtins.int
+    """max_used_pages is the most that running requests held at once, private and locked."""
     running_requests: _builtins.int
     """running_requests hold a row."""
     waiting_requests: _builtins.int
@@ -571,6 +878,24 @@ class GetStatsResponse(_message.Message):
     """executor_device_us_total is how long it executed them."""
     resent_plans_total: _builtins.int
     """resent_plans_total counts plans sent again after a lost stream."""
+    evictable_pages: _builtins.int
+    """evictable_pages are cached and held by no running request."""
+    locked_pages: _builtins.int
+    """locked_pages are cached and held by running requests."""
+    quarantined_pages: _builtins.int
+    """quarantined_pages were claimed twice and are used no more; 0 when all is well."""
+    cached_tokens_total: _builtins.int
+    """cached_tokens_total were found in the cache at first admissions."""
+    admitted_prompt_tokens_total: _builtins.int
+    """admitted_prompt_tokens_total is what cached_tokens_total is a part of: the prompts of first admissions."""
+    evicted_pages_total: _builtins.int
+    """evicted_pages_total counts evicted pages."""
+    healed_total: _builtins.int
+    """healed_total counts violations of the page equation that were healed."""
+    rejected_total: _builtins.int
+    """rejected_total counts submits that were rejected."""
+    expired_total: _builtins.int
+    """expired_total counts requests whose time was over while they waited."""
     def __init__(
         self,
         *,
@@ -581,7 +906,7 @@ class GetStatsResponse(_message.Message):
         num_pages: _builtins.int = ...,
         free_pages: _builtins.int = ...,
         private_pages: _builtins.int = ...,
-        max_private_pages: _builtins.int = ...,
+        max_used_pages: _builtins.int = ...,
         running_requests: _builtins.int = ...,
         waiting_requests: _builtins.int = ...,
         last_plan_id: _builtins.int = ...,
@@ -597,11 +922,500 @@ class GetStatsResponse(_message.Message):
         executor_waited_us_total: _builtins.int = ...,
         executor_device_us_total: _builtins.int = ...,
         resent_plans_total: _builtins.int = ...,
+        evictable_pages: _builtins.int = ...,
+        locked_pages: _builtins.int = ...,
+        quarantined_pages: _builtins.int = ...,
+        cached_tokens_total: _builtins.int = ...,
+        admitted_prompt_tokens_total: _builtins.int = ...,
+        evicted_pages_total: _builtins.int = ...,
+        healed_total: _builtins.int = ...,
+        rejected_total: _builtins.int = ...,
+        expired_total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "attached_total", b"attached_total", "boot_id", b"boot_id", "cancelled_total", b"cancelled_total", "executor_device_us_total", b"executor_device_us_total", "executor_waited_us_total", b"executor_waited_us_total", "failed_total", b"failed_total", "finished_total", b"finished_total", "free_pages", b"free_pages", "last_plan_id", b"last_plan_id", "last_result_plan_id", b"last_result_plan_id", "manager_id", b"manager_id", "max_private_pages", b"max_private_pages", "num_pages", b"num_pages", "page_size", b"page_size", "preempted_total", b"preempted_total", "private_pages", b"private_pages", "prompt_tokens_total", b"prompt_tokens_total", "refused_total", b"refused_total", "resent_plans_total", b"resent_plans_total", "running_requests", b"running_requests", "sampled_tokens_total", b"sampled_tokens_total", "waiting_requests", b"waiting_requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_prompt_tokens_total", b"admitted_prompt_tokens_total", "attached", b"attached", "attached_total", b"attached_total", "boot_id", b"boot_id", "cached_tokens_total", b"cached_tokens_total", "cancelled_total", b"cancelled_total", "evictable_pages", b"evictable_pages", "evicted_pages_total", b"evicted_pages_total", "executor_device_us_total", b"executor_device_us_total", "executor_waited_us_total", b"executor_waited_us_total", "expired_total", b"expired_total", "failed_total", b"failed_total", "finished_total", b"finished_total", "free_pages", b"free_pages", "healed_total", b"healed_total", "last_plan_id", b"last_plan_id", "last_result_plan_id", b"last_result_plan_id", "locked_pages", b"locked_pages", "manager_id", b"manager_id", "max_used_pages", b"max_used_pages", "num_pages", b"num_pages", "page_size", b"page_size", "preempted_total", b"preempted_total", "private_pages", b"private_pages", "prompt_tokens_total", b"prompt_tokens_total", "quarantined_pages", b"quarantined_pages", "refused_total", b"refused_total", "rejected_total", b"rejected_total", "resent_plans_total", b"resent_plans_total", "running_requests", b"running_requests", "sampled_tokens_total", b"sampled_tokens_total", "waiting_requests", b"waiting_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatsResponse: _TypeAlias = GetStatsResponse  # noqa: Y015
+
+@_typing.final
+class PageHistoryRequest(_message.Message):
+    """PageHistoryRequest names a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_ID_FIELD_NUMBER: _builtins.int
+    page_id: _builtins.int
+    """page_id is the page."""
+    def __init__(
+        self,
+        *,
+        page_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_id", b"page_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PageHistoryRequest: _TypeAlias = PageHistoryRequest  # noqa: Y015
+
+@_typing.final
+class PageHistoryResponse(_message.Message):
+    """PageHistoryResponse is what is known of a page."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    CACHED_PREFIX_LEN_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    OLDEST_PLAN_ID_FIELD_NUMBER: _builtins.int
+    state: Global___PageState.ValueType
+    """state is what it is now."""
+    cached_prefix_len: _builtins.int
+    """cached_prefix_len is where the page ends in the prompts that may share it, in tokens; 0 when it is not cached."""
+    oldest_plan_id: _builtins.int
+    """oldest_plan_id is how far back the ledger goes; changes before that plan are forgotten."""
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """holders are the requests whose rows point into it now, by request_id."""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PageChange]:
+        """changes are what happened to it, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___PageState.ValueType = ...,
+        holders: _abc.Iterable[_builtins.str] | None = ...,
+        cached_prefix_len: _builtins.int = ...,
+        changes: _abc.Iterable[Global___PageChange] | None = ...,
+        oldest_plan_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_prefix_len", b"cached_prefix_len", "changes", b"changes", "holders", b"holders", "oldest_plan_id", b"oldest_plan_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PageHistoryResponse: _TypeAlias = PageHistoryResponse  # noqa: Y015
+
+@_typing.final
+class PageChange(_message.Message):
+    """PageChange is one entry of the ledger."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.int
+    """plan_id is the plan that made it true."""
+    reason: Global___PageChangeReason.ValueType
+    """reason is why."""
+    state: Global___PageState.ValueType
+    """state is what the page was from then on."""
+    request_id: _builtins.str
+    """request_id is of the request for which it happened. Empty: for none, or it is forgotten."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.int = ...,
+        reason: Global___PageChangeReason.ValueType = ...,
+        state: Global___PageState.ValueType = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id", "reason", b"reason", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PageChange: _TypeAlias = PageChange  # noqa: Y015
+
+@_typing.final
+class RequestPagesRequest(_message.Message):
+    """RequestPagesRequest names a request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """request_id is its label; of several with one label, the latest is meant."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestPagesRequest: _TypeAlias = RequestPagesRequest  # noqa: Y015
+
+@_typing.final
+class RequestPagesResponse(_message.Message):
+    """RequestPagesResponse lists a request's pages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_IDX_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
+    table_idx: _builtins.int
+    """table_idx is its row; absent while it has none."""
+    @_builtins.property
+    def pages(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestPage]:
+        """pages in order of position."""
+
+    def __init__(
+        self,
+        *,
+        table_idx: _builtins.int | None = ...,
+        pages: _abc.Iterable[Global___RequestPage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_table_idx", b"_table_idx", "table_idx", b"table_idx"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_idx", b"_table_idx", "pages", b"pages", "table_idx", b"table_idx"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__table_idx: _TypeAlias = _typing.Literal["table_idx"]  # noqa: Y015
+    _WhichOneofArgType__table_idx: _TypeAlias = _typing.Literal["_table_idx", b"_table_idx"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__table_idx) -> _WhichOneofReturnType__table_idx | None: ...
+
+Global___RequestPagesResponse: _TypeAlias = RequestPagesResponse  # noqa: Y015
+
+@_typing.final
+class RequestPage(_message.Message):
+    """RequestPage is a page of a row."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_ID_FIELD_NUMBER: _builtins.int
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    page_id: _builtins.int
+    """page_id is the page."""
+    first_position: _builtins.int
+    """first_position is where in the row it lies."""
+    state: Global___PageState.ValueType
+    """state is LOCKED for a page of the cache, PRIVATE for one of this row alone."""
+    def __init__(
+        self,
+        *,
+        page_id: _builtins.int = ...,
+        first_position: _builtins.int = ...,
+        state: Global___PageState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_position", b"first_position", "page_id", b"page_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestPage: _TypeAlias = RequestPage  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    """ExplainRequest names a request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """request_id is its label; of several with one label, the latest is meant."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    """ExplainResponse is a request's story. Times are plans: plan_id of the first plan that was different for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    SAMPLED_TOKENS_FIELD_NUMBER: _builtins.int
+    SUBMITTED_PLAN_ID_FIELD_NUMBER: _builtins.int
+    ENDED_PLAN_ID_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    ADMISSIONS_FIELD_NUMBER: _builtins.int
+    PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """request_id is its label."""
+    state: Global___RequestState.ValueType
+    """state is what it does now."""
+    summary: _builtins.str
+    """summary is all of this in a few sentences."""
+    priority: _builtins.int
+    """priority it was submitted with."""
+    prompt_tokens: _builtins.int
+    """prompt_tokens of its prompt."""
+    sampled_tokens: _builtins.int
+    """sampled_tokens so far."""
+    submitted_plan_id: _builtins.int
+    """submitted_plan_id is the first plan that could have admitted it."""
+    ended_plan_id: _builtins.int
+    """ended_plan_id is the first plan without it; 0 while it lives."""
+    end: _builtins.str
+    """end is how it ended: a FinishCause without its prefix, STOPPED or CANCELLED. Empty while it lives."""
+    traceparent: _builtins.str
+    """traceparent of its caller. Empty: none."""
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wait]:
+        """waits are what it waited for, in order; a wait goes on until the next entry or its admission."""
+
+    @_builtins.property
+    def admissions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Admission]:
+        """admissions are when it got a row, and what of its tokens was cached; the first, and the latest ones."""
+
+    @_builtins.property
+    def preemptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Preemption]:
+        """preemptions are when its row was taken, the latest ones."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        state: Global___RequestState.ValueType = ...,
+        summary: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        prompt_tokens: _builtins.int = ...,
+        sampled_tokens: _builtins.int = ...,
+        submitted_plan_id: _builtins.int = ...,
+        ended_plan_id: _builtins.int = ...,
+        end: _builtins.str = ...,
+        waits: _abc.Iterable[Global___Wait] | None = ...,
+        admissions: _abc.Iterable[Global___Admission] | None = ...,
+        preemptions: _abc.Iterable[Global___Preemption] | None = ...,
+        traceparent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admissions", b"admissions", "end", b"end", "ended_plan_id", b"ended_plan_id", "preemptions", b"preemptions", "priority", b"priority", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "sampled_tokens", b"sampled_tokens", "state", b"state", "submitted_plan_id", b"submitted_plan_id", "summary", b"summary", "traceparent", b"traceparent", "waits", b"waits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class Wait(_message.Message):
+    """Wait is a stretch of plans that a request was not admitted to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAUSE_FIELD_NUMBER: _builtins.int
+    FIRST_PLAN_ID_FIELD_NUMBER: _builtins.int
+    LAST_PLAN_ID_FIELD_NUMBER: _builtins.int
+    BEHIND_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    LACKING_PAGES_FIELD_NUMBER: _builtins.int
+    cause: Global___WaitCause.ValueType
+    """cause is what it waited for."""
+    first_plan_id: _builtins.int
+    """first_plan_id is the first plan without it for that cause."""
+    last_plan_id: _builtins.int
+    """last_plan_id is the last one."""
+    behind_request_id: _builtins.str
+    """behind_request_id is who it waited behind or for. Empty: nobody."""
+    lacking_pages: _builtins.int
+    """lacking_pages is how many pages it lacked beyond all that were free or evictable, when last asked; for WAIT_CAUSE_NO_PAGES."""
+    def __init__(
+        self,
+        *,
+        cause: Global___WaitCause.ValueType = ...,
+        first_plan_id: _builtins.int = ...,
+        last_plan_id: _builtins.int = ...,
+        behind_request_id: _builtins.str = ...,
+        lacking_pages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind_request_id", b"behind_request_id", "cause", b"cause", "first_plan_id", b"first_plan_id", "lacking_pages", b"lacking_pages", "last_plan_id", b"last_plan_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wait: _TypeAlias = Wait  # noqa: Y015
+
+@_typing.final
+class Admission(_message.Message):
+    """Admission is when a request got a row."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    TABLE_IDX_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    MATCH_END_FIELD_NUMBER: _builtins.int
+    END_POSITION_FIELD_NUMBER: _builtins.int
+    END_TOKEN_ID_FIELD_NUMBER: _builtins.int
+    EVICTED_PLAN_ID_FIELD_NUMBER: _builtins.int
+    EVICTED_FOR_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.int
+    """plan_id opened the row."""
+    table_idx: _builtins.int
+    """table_idx is the row."""
+    cached_tokens: _builtins.int
+    """cached_tokens were found in the cache."""
+    match_end: Global___MatchEnd.ValueType
+    """match_end is why no more were."""
+    end_position: _builtins.int
+    """end_position is the first position that was not matched."""
+    end_token_id: _builtins.int
+    """end_token_id is the token there, the first where its ids and what is cached part, or the first of the page that is not cached."""
+    evicted_plan_id: _builtins.int
+    """evicted_plan_id is the plan that evicted what would have matched; for MATCH_END_EVICTED."""
+    evicted_for_request_id: _builtins.str
+    """evicted_for_request_id is for whom. Empty: for none, or it is forgotten."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.int = ...,
+        table_idx: _builtins.int = ...,
+        cached_tokens: _builtins.int = ...,
+        match_end: Global___MatchEnd.ValueType = ...,
+        end_position: _builtins.int = ...,
+        end_token_id: _builtins.int = ...,
+        evicted_plan_id: _builtins.int = ...,
+        evicted_for_request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "end_position", b"end_position", "end_token_id", b"end_token_id", "evicted_for_request_id", b"evicted_for_request_id", "evicted_plan_id", b"evicted_plan_id", "match_end", b"match_end", "plan_id", b"plan_id", "table_idx", b"table_idx"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Admission: _TypeAlias = Admission  # noqa: Y015
+
+@_typing.final
+class Preemption(_message.Message):
+    """Preemption is when a request's row was taken."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    FOR_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    LACKING_PAGES_FIELD_NUMBER: _builtins.int
+    SAMPLED_TOKENS_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.int
+    """plan_id closed the row."""
+    for_request_id: _builtins.str
+    """for_request_id needed pages and came first."""
+    lacking_pages: _builtins.int
+    """lacking_pages is how many pages running requests lacked beyond all that were free or evictable."""
+    sampled_tokens: _builtins.int
+    """sampled_tokens it had by then."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.int = ...,
+        for_request_id: _builtins.str = ...,
+        lacking_pages: _builtins.int = ...,
+        sampled_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_request_id", b"for_request_id", "lacking_pages", b"lacking_pages", "plan_id", b"plan_id", "sampled_tokens", b"sampled_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Preemption: _TypeAlias = Preemption  # noqa: Y015
+
+@_typing.final
+class FlushCacheRequest(_message.Message):
+    """FlushCacheRequest has no fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlushCacheRequest: _TypeAlias = FlushCacheRequest  # noqa: Y015
+
+@_typing.final
+class FlushCacheResponse(_message.Message):
+    """FlushCacheResponse says what was flushed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVICTED_PAGES_FIELD_NUMBER: _builtins.int
+    evicted_pages: _builtins.int
+    """evicted_pages are free now."""
+    def __init__(
+        self,
+        *,
+        evicted_pages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evicted_pages", b"evicted_pages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlushCacheResponse: _TypeAlias = FlushCacheResponse  # noqa: Y015
+
+@_typing.final
+class CheckIntegrityRequest(_message.Message):
+    """CheckIntegrityRequest has no fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckIntegrityRequest: _TypeAlias = CheckIntegrityRequest  # noqa: Y015
+
+@_typing.final
+class CheckIntegrityResponse(_message.Message):
+    """CheckIntegrityResponse lists what did not add up."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIOLATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def violations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """violations name page, owners, rule and the page's last ledger entries; empty when all is well."""
+
+    def __init__(
+        self,
+        *,
+        violations: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["violations", b"violations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckIntegrityResponse: _TypeAlias = CheckIntegrityResponse  # noqa: Y015

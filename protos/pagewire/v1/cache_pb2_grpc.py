@@ -45,6 +45,31 @@ class CacheServiceStub:
                 request_serializer=pagewire_dot_v1_dot_cache__pb2.GetStatsRequest.SerializeToString,
                 response_deserializer=pagewire_dot_v1_dot_cache__pb2.GetStatsResponse.FromString,
                 _registered_method=True)
+        self.PageHistory = channel.unary_unary(
+                '/pagewire.v1.CacheService/PageHistory',
+                request_serializer=pagewire_dot_v1_dot_cache__pb2.PageHistoryRequest.SerializeToString,
+                response_deserializer=pagewire_dot_v1_dot_cache__pb2.PageHistoryResponse.FromString,
+                _registered_method=True)
+        self.RequestPages = channel.unary_unary(
+                '/pagewire.v1.CacheService/RequestPages',
+                request_serializer=pagewire_dot_v1_dot_cache__pb2.RequestPagesRequest.SerializeToString,
+                response_deserializer=pagewire_dot_v1_dot_cache__pb2.RequestPagesResponse.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/pagewire.v1.CacheService/Explain',
+                request_serializer=pagewire_dot_v1_dot_cache__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=pagewire_dot_v1_dot_cache__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.FlushCache = channel.unary_unary(
+                '/pagewire.v1.CacheService/FlushCache',
+                request_serializer=pagewire_dot_v1_dot_cache__pb2.FlushCacheRequest.SerializeToString,
+                response_deserializer=pagewire_dot_v1_dot_cache__pb2.FlushCacheResponse.FromString,
+                _registered_method=True)
+        self.CheckIntegrity = channel.unary_unary(
+                '/pagewire.v1.CacheService/CheckIntegrity',
+                request_serializer=pagewire_dot_v1_dot_cache__pb2.CheckIntegrityRequest.SerializeToString,
+                response_deserializer=pagewire_dot_v1_dot_cache__pb2.CheckIntegrityResponse.FromString,
+                _registered_method=True)
 
 
 class CacheServiceServicer:
@@ -67,6 +92,46 @@ class CacheServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PageHistory(self, request, context):
+        """PageHistory tells what a page is now and what happened to it, as far back as the ledger goes. Safe to retry.
+        Errors: INVALID_ARGUMENT PAGE_OUT_OF_RANGE; UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RequestPages(self, request, context):
+        """RequestPages lists the pages of a request's row; none while it waits or once it has ended. Safe to retry.
+        Errors: NOT_FOUND REQUEST_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Explain tells why a request waited, what it found in the cache and why no more, and when and why it was preempted. Requests that
+        ended are remembered for a while. Safe to retry. Errors: NOT_FOUND REQUEST_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FlushCache(self, request, context):
+        """FlushCache evicts every evictable page. Running requests are not disturbed. Safe to retry.
+        Errors: UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckIntegrity(self, request, context):
+        """CheckIntegrity recounts every page, and heals what does not add up. Safe to retry.
+        Errors: UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CacheServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -79,6 +144,31 @@ def add_CacheServiceServicer_to_server(servicer, server):
                     servicer.GetStats,
                     request_deserializer=pagewire_dot_v1_dot_cache__pb2.GetStatsRequest.FromString,
                     response_serializer=pagewire_dot_v1_dot_cache__pb2.GetStatsResponse.SerializeToString,
+            ),
+            'PageHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.PageHistory,
+                    request_deserializer=pagewire_dot_v1_dot_cache__pb2.PageHistoryRequest.FromString,
+                    response_serializer=pagewire_dot_v1_dot_cache__pb2.PageHistoryResponse.SerializeToString,
+            ),
+            'RequestPages': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequestPages,
+                    request_deserializer=pagewire_dot_v1_dot_cache__pb2.RequestPagesRequest.FromString,
+                    response_serializer=pagewire_dot_v1_dot_cache__pb2.RequestPagesResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=pagewire_dot_v1_dot_cache__pb2.ExplainRequest.FromString,
+                    response_serializer=pagewire_dot_v1_dot_cache__pb2.ExplainResponse.SerializeToString,
+            ),
+            'FlushCache': grpc.unary_unary_rpc_method_handler(
+                    servicer.FlushCache,
+                    request_deserializer=pagewire_dot_v1_dot_cache__pb2.FlushCacheRequest.FromString,
+                    response_serializer=pagewire_dot_v1_dot_cache__pb2.FlushCacheResponse.SerializeToString,
+            ),
+            'CheckIntegrity': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckIntegrity,
+                    request_deserializer=pagewire_dot_v1_dot_cache__pb2.CheckIntegrityRequest.FromString,
+                    response_serializer=pagewire_dot_v1_dot_cache__pb2.CheckIntegrityResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -136,6 +226,141 @@ class CacheService:
             '/pagewire.v1.CacheService/GetStats',
             pagewire_dot_v1_dot_cache__pb2.GetStatsRequest.SerializeToString,
             pagewire_dot_v1_dot_cache__pb2.GetStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PageHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.v1.CacheService/PageHistory',
+            pagewire_dot_v1_dot_cache__pb2.PageHistoryRequest.SerializeToString,
+            pagewire_dot_v1_dot_cache__pb2.PageHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequestPages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.v1.CacheService/RequestPages',
+            pagewire_dot_v1_dot_cache__pb2.RequestPagesRequest.SerializeToString,
+            pagewire_dot_v1_dot_cache__pb2.RequestPagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.v1.CacheService/Explain',
+            pagewire_dot_v1_dot_cache__pb2.ExplainRequest.SerializeToString,
+            pagewire_dot_v1_dot_cache__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FlushCache(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.v1.CacheService/FlushCache',
+            pagewire_dot_v1_dot_cache__pb2.FlushCacheRequest.SerializeToString,
+            pagewire_dot_v1_dot_cache__pb2.FlushCacheResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckIntegrity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.v1.CacheService/CheckIntegrity',
+            pagewire_dot_v1_dot_cache__pb2.CheckIntegrityRequest.SerializeToString,
+            pagewire_dot_v1_dot_cache__pb2.CheckIntegrityResponse.FromString,
             options,
             channel_credentials,
             insecure,

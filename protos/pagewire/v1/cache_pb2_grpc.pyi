@@ -40,6 +40,26 @@ class CacheServiceStub:
     """
     GetStats: _grpc.UnaryUnaryMultiCallable[_cache_pb2.GetStatsRequest, _cache_pb2.GetStatsResponse]
     """GetStats reads the counters. Always safe to retry. Errors: none of its own."""
+    PageHistory: _grpc.UnaryUnaryMultiCallable[_cache_pb2.PageHistoryRequest, _cache_pb2.PageHistoryResponse]
+    """PageHistory tells what a page is now and what happened to it, as far back as the ledger goes. Safe to retry.
+    Errors: INVALID_ARGUMENT PAGE_OUT_OF_RANGE; UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+    """
+    RequestPages: _grpc.UnaryUnaryMultiCallable[_cache_pb2.RequestPagesRequest, _cache_pb2.RequestPagesResponse]
+    """RequestPages lists the pages of a request's row; none while it waits or once it has ended. Safe to retry.
+    Errors: NOT_FOUND REQUEST_NOT_FOUND.
+    """
+    Explain: _grpc.UnaryUnaryMultiCallable[_cache_pb2.ExplainRequest, _cache_pb2.ExplainResponse]
+    """Explain tells why a request waited, what it found in the cache and why no more, and when and why it was preempted. Requests that
+    ended are remembered for a while. Safe to retry. Errors: NOT_FOUND REQUEST_NOT_FOUND.
+    """
+    FlushCache: _grpc.UnaryUnaryMultiCallable[_cache_pb2.FlushCacheRequest, _cache_pb2.FlushCacheResponse]
+    """FlushCache evicts every evictable page. Running requests are not disturbed. Safe to retry.
+    Errors: UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+    """
+    CheckIntegrity: _grpc.UnaryUnaryMultiCallable[_cache_pb2.CheckIntegrityRequest, _cache_pb2.CheckIntegrityResponse]
+    """CheckIntegrity recounts every page, and heals what does not add up. Safe to retry.
+    Errors: UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+    """
 
 @_typing.type_check_only
 class CacheServiceAsyncStub(CacheServiceStub):
@@ -53,6 +73,26 @@ class CacheServiceAsyncStub(CacheServiceStub):
     """
     GetStats: _aio.UnaryUnaryMultiCallable[_cache_pb2.GetStatsRequest, _cache_pb2.GetStatsResponse]  # type: ignore[assignment]
     """GetStats reads the counters. Always safe to retry. Errors: none of its own."""
+    PageHistory: _aio.UnaryUnaryMultiCallable[_cache_pb2.PageHistoryRequest, _cache_pb2.PageHistoryResponse]  # type: ignore[assignment]
+    """PageHistory tells what a page is now and what happened to it, as far back as the ledger goes. Safe to retry.
+    Errors: INVALID_ARGUMENT PAGE_OUT_OF_RANGE; UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+    """
+    RequestPages: _aio.UnaryUnaryMultiCallable[_cache_pb2.RequestPagesRequest, _cache_pb2.RequestPagesResponse]  # type: ignore[assignment]
+    """RequestPages lists the pages of a request's row; none while it waits or once it has ended. Safe to retry.
+    Errors: NOT_FOUND REQUEST_NOT_FOUND.
+    """
+    Explain: _aio.UnaryUnaryMultiCallable[_cache_pb2.ExplainRequest, _cache_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Explain tells why a request waited, what it found in the cache and why no more, and when and why it was preempted. Requests that
+    ended are remembered for a while. Safe to retry. Errors: NOT_FOUND REQUEST_NOT_FOUND.
+    """
+    FlushCache: _aio.UnaryUnaryMultiCallable[_cache_pb2.FlushCacheRequest, _cache_pb2.FlushCacheResponse]  # type: ignore[assignment]
+    """FlushCache evicts every evictable page. Running requests are not disturbed. Safe to retry.
+    Errors: UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+    """
+    CheckIntegrity: _aio.UnaryUnaryMultiCallable[_cache_pb2.CheckIntegrityRequest, _cache_pb2.CheckIntegrityResponse]  # type: ignore[assignment]
+    """CheckIntegrity recounts every page, and heals what does not add up. Safe to retry.
+    Errors: UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+    """
 
 class CacheServiceServicer(metaclass=_abc_1.ABCMeta):
     """CacheService is the manager: it owns requests, rows and pages, and decides what runs next. Gateways are its clients."""
@@ -75,5 +115,55 @@ class CacheServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cache_pb2.GetStatsResponse, _abc.Awaitable[_cache_pb2.GetStatsResponse]]:
         """GetStats reads the counters. Always safe to retry. Errors: none of its own."""
+
+    @_abc_1.abstractmethod
+    def PageHistory(
+        self,
+        request: _cache_pb2.PageHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.PageHistoryResponse, _abc.Awaitable[_cache_pb2.PageHistoryResponse]]:
+        """PageHistory tells what a page is now and what happened to it, as far back as the ledger goes. Safe to retry.
+        Errors: INVALID_ARGUMENT PAGE_OUT_OF_RANGE; UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+        """
+
+    @_abc_1.abstractmethod
+    def RequestPages(
+        self,
+        request: _cache_pb2.RequestPagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.RequestPagesResponse, _abc.Awaitable[_cache_pb2.RequestPagesResponse]]:
+        """RequestPages lists the pages of a request's row; none while it waits or once it has ended. Safe to retry.
+        Errors: NOT_FOUND REQUEST_NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _cache_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.ExplainResponse, _abc.Awaitable[_cache_pb2.ExplainResponse]]:
+        """Explain tells why a request waited, what it found in the cache and why no more, and when and why it was preempted. Requests that
+        ended are remembered for a while. Safe to retry. Errors: NOT_FOUND REQUEST_NOT_FOUND.
+        """
+
+    @_abc_1.abstractmethod
+    def FlushCache(
+        self,
+        request: _cache_pb2.FlushCacheRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.FlushCacheResponse, _abc.Awaitable[_cache_pb2.FlushCacheResponse]]:
+        """FlushCache evicts every evictable page. Running requests are not disturbed. Safe to retry.
+        Errors: UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+        """
+
+    @_abc_1.abstractmethod
+    def CheckIntegrity(
+        self,
+        request: _cache_pb2.CheckIntegrityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.CheckIntegrityResponse, _abc.Awaitable[_cache_pb2.CheckIntegrityResponse]]:
+        """CheckIntegrity recounts every page, and heals what does not add up. Safe to retry.
+        Errors: UNAVAILABLE CHAIN_NOT_ATTACHED before the first runner.
+        """
 
 def add_CacheServiceServicer_to_server(servicer: CacheServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -314,6 +314,7 @@ class Plan(_message.Message):
     STEP_NUM_LITERALS_FIELD_NUMBER: _builtins.int
     STEP_SAMPLES_FIELD_NUMBER: _builtins.int
     LITERAL_IDS_FIELD_NUMBER: _builtins.int
+    WANT_DIGEST_FIELD_NUMBER: _builtins.int
     manager_id: _builtins.str
     """manager_id is the sender's."""
     plan_id: _builtins.int
@@ -322,6 +323,8 @@ class Plan(_message.Message):
     """acked_plan_id is the last plan whose result the manager holds; the runner forgets results up to it."""
     reset_rows: _builtins.bool
     """reset_rows closes every row."""
+    want_digest: _builtins.bool
+    """want_digest asks for Result.table_digest."""
     @_builtins.property
     def close_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """close_rows lists rows (table_idx) that end. Their pages may be given out from this plan on."""
@@ -386,10 +389,11 @@ class Plan(_message.Message):
         step_num_literals: _abc.Iterable[_builtins.int] | None = ...,
         step_samples: _abc.Iterable[_builtins.bool] | None = ...,
         literal_ids: _abc.Iterable[_builtins.int] | None = ...,
+        want_digest: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acked_plan_id", b"acked_plan_id", "close_rows", b"close_rows", "literal_ids", b"literal_ids", "manager_id", b"manager_id", "open_rows", b"open_rows", "plan_id", b"plan_id", "reset_rows", b"reset_rows", "step_cached_lens", b"step_cached_lens", "step_extend_lens", b"step_extend_lens", "step_num_literals", b"step_num_literals", "step_rows", b"step_rows", "step_samples", b"step_samples", "write_locs", b"write_locs", "write_positions", b"write_positions", "write_rows", b"write_rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acked_plan_id", b"acked_plan_id", "close_rows", b"close_rows", "literal_ids", b"literal_ids", "manager_id", b"manager_id", "open_rows", b"open_rows", "plan_id", b"plan_id", "reset_rows", b"reset_rows", "step_cached_lens", b"step_cached_lens", "step_extend_lens", b"step_extend_lens", "step_num_literals", b"step_num_literals", "step_rows", b"step_rows", "step_samples", b"step_samples", "want_digest", b"want_digest", "write_locs", b"write_locs", "write_positions", b"write_positions", "write_rows", b"write_rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -408,6 +412,7 @@ class RowOpen(_message.Message):
     TOP_P_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     table_idx: _builtins.int
     """table_idx is the row."""
     prompt_len: _builtins.int
@@ -424,6 +429,8 @@ class RowOpen(_message.Message):
     """seed of the draws."""
     choice: _builtins.int
     """choice is which of the answers to one prompt this row makes, from 0."""
+    traceparent: _builtins.str
+    """traceparent is the W3C trace context of the request's caller. Empty: none."""
     def __init__(
         self,
         *,
@@ -434,10 +441,11 @@ class RowOpen(_message.Message):
         top_p: _builtins.float = ...,
         seed: _builtins.int = ...,
         choice: _builtins.int = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "prompt_len", b"prompt_len", "seed", b"seed", "table_idx", b"table_idx", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "prompt_len", b"prompt_len", "seed", b"seed", "table_idx", b"table_idx", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -453,12 +461,18 @@ class Result(_message.Message):
     SAMPLED_IDS_FIELD_NUMBER: _builtins.int
     WAITED_US_FIELD_NUMBER: _builtins.int
     DEVICE_US_FIELD_NUMBER: _builtins.int
+    TABLE_DIGEST_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.int
     """plan_id is the plan's."""
     waited_us: _builtins.int
     """waited_us is how long the executor stood idle before it got this plan."""
     device_us: _builtins.int
     """device_us is how long the step took."""
+    table_digest: _builtins.int
+    """table_digest is of the page table as this plan left it; present when the plan asked for it. It is the sum, modulo 2^64, over every
+    open row r and every position p below the row's length, of mix(r, p, loc), where x = r * 0x9E3779B97F4A7C15 + p * 0xC2B2AE3D27D4EB4F
+    + loc * 0x165667B19E3779F9 and mix = (x XOR (x >> 32)) * 0xD6E8FEB86659FD93, all modulo 2^64, the shift logical.
+    """
     @_builtins.property
     def sampled_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """sampled_ids has one id for each row that samples, in plan order."""
@@ -470,12 +484,15 @@ class Result(_message.Message):
         sampled_ids: _abc.Iterable[_builtins.int] | None = ...,
         waited_us: _builtins.int = ...,
         device_us: _builtins.int = ...,
+        table_digest: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_table_digest", b"_table_digest", "table_digest", b"table_digest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_us", b"device_us", "plan_id", b"plan_id", "sampled_ids", b"sampled_ids", "waited_us", b"waited_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_digest", b"_table_digest", "device_us", b"device_us", "plan_id", b"plan_id", "sampled_ids", b"sampled_ids", "table_digest", b"table_digest", "waited_us", b"waited_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__table_digest: _TypeAlias = _typing.Literal["table_digest"]  # noqa: Y015
+    _WhichOneofArgType__table_digest: _TypeAlias = _typing.Literal["_table_digest", b"_table_digest"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__table_digest) -> _WhichOneofReturnType__table_digest | None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
 
