@@ -9,6 +9,7 @@ No gRPC in here: `status.py` translates.
     ├── FailedPrecondition   the system is set up so that this cannot work
     ├── ResourceExhausted    a bound is reached
     ├── Unavailable          try again later
+    ├── DeadlineExceeded     the caller's time was over
     └── Internal             our own fault
     SetupError               a process cannot start: printed as one sentence, exit code 2
     FatalError               a process cannot go on: printed as one sentence, exit code 1
@@ -34,6 +35,8 @@ class Reason(StrEnum):
     MESSAGE_TOO_LARGE = "MESSAGE_TOO_LARGE"
     MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
     ROW_NOT_FOUND = "ROW_NOT_FOUND"
+    REQUEST_NOT_FOUND = "REQUEST_NOT_FOUND"
+    PAGE_OUT_OF_RANGE = "PAGE_OUT_OF_RANGE"
     DUPLICATE_REQUEST_ID = "DUPLICATE_REQUEST_ID"
     STREAM_ALREADY_LIVE = "STREAM_ALREADY_LIVE"
     PROTOCOL_VERSION = "PROTOCOL_VERSION"
@@ -41,20 +44,28 @@ class Reason(StrEnum):
     PROTOCOL_VIOLATION = "PROTOCOL_VIOLATION"
     CHAIN_NOT_ATTACHED = "CHAIN_NOT_ATTACHED"
     DRAINING = "DRAINING"
+    QUEUE_FULL = "QUEUE_FULL"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     SESSION_LOST = "SESSION_LOST"
     PLAN_REFUSED = "PLAN_REFUSED"
     INTERNAL = "INTERNAL"
 
 
 class PagewireError(Exception):
-    """A failure with a machine-readable reason and one sentence that says what to change."""
+    """A failure with a machine-readable reason and one sentence that says what to change.
+
+    `retry_after_s`: the same may work after so long; None: nobody knows, or a retry will not help.
+    """
 
     code_name = "UNKNOWN"  # canonical gRPC code, by name
 
-    def __init__(self, reason: Reason, message: str, **metadata: str) -> None:
+    def __init__(
+        self, reason: Reason, message: str, *, retry_after_s: float | None = None, **metadata: str
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.retry_after_s = retry_after_s
         self.metadata = metadata
 
 
@@ -82,6 +93,10 @@ class Unavailable(PagewireError):
     code_name = "UNAVAILABLE"
 
 
+class DeadlineExceeded(PagewireError):
+    code_name = "DEADLINE_EXCEEDED"
+
+
 class Internal(PagewireError):
     code_name = "INTERNAL"
 
@@ -94,11 +109,18 @@ class FatalError(Exception):
     """The process cannot go on; the text is one sentence that says why."""
 
 
-def error_named(code_name: str, reason: Reason, message: str, **metadata: str) -> PagewireError:
+def error_named(
+    code_name: str,
+    reason: Reason,
+    message: str,
+    *,
+    retry_after_s: float | None = None,
+    **metadata: str,
+) -> PagewireError:
     """The exception of the tree that carries `code_name`, for a failure that crossed a process
     border.
     """
     for kind in PagewireError.__subclasses__():
         if kind.code_name == code_name:
-            return kind(reason, message, **metadata)
-    return Internal(reason, message, **metadata)
+            return kind(reason, message, retry_after_s=retry_after_s, **metadata)
+    return Internal(reason, message, retry_after_s=retry_after_s, **metadata)

@@ -27,6 +27,7 @@ class RowOpen:
     top_p: float  # 1: off
     seed: int  # 64 bits, signed
     choice: int  # which of the answers to one prompt
+    traceparent: str = ""  # W3C trace context of the request's caller; "": none
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Plan:
     )
     step_samples: BoolArray
     literal_ids: Int32Array
+    want_digest: bool = False  # the result has a table_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Result:
     sampled_ids: Int32Array  # one for each sampling row, in plan order
     waited_us: int  # the executor waited so long for the plan
     device_us: int  # execution of the step
+    table_digest: int | None = None  # unsigned, 64 bits; None: the plan did not ask for it
 
 
 @dataclass(frozen=True, slots=True)

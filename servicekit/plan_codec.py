@@ -34,6 +34,7 @@ def encode_plan(plan: Plan) -> pb.Plan:
         reset_rows=plan.reset_rows,
         open_rows=[pb.RowOpen(**dataclasses.asdict(row)) for row in plan.open_rows],
         step_samples=plan.step_samples.tolist(),
+        want_digest=plan.want_digest,
     )
     for name in INT32_FIELDS:
         getattr(message, name).extend(getattr(plan, name).tolist())
@@ -55,10 +56,12 @@ def decode_plan(message: pb.Plan) -> Plan:
                 top_p=row.top_p,
                 seed=row.seed,
                 choice=row.choice,
+                traceparent=row.traceparent,
             )
             for row in message.open_rows
         ),
         step_samples=np.array(message.step_samples, dtype=np.bool_),
+        want_digest=message.want_digest,
         **{name: np.array(getattr(message, name), dtype=np.int32) for name in INT32_FIELDS},
     )
 
@@ -69,6 +72,7 @@ def encode_result(result: Result) -> pb.Result:
         sampled_ids=result.sampled_ids.tolist(),
         waited_us=result.waited_us,
         device_us=result.device_us,
+        table_digest=result.table_digest,
     )
 
 
@@ -78,6 +82,7 @@ def decode_result(message: pb.Result) -> Result:
         sampled_ids=np.array(message.sampled_ids, dtype=np.int32),
         waited_us=message.waited_us,
         device_us=message.device_us,
+        table_digest=message.table_digest if message.HasField("table_digest") else None,
     )
 
 

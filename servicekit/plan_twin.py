@@ -60,4 +60,5 @@ def plan_request(plan: Plan) -> Message:
     for name in INT32_FIELDS:
         setattr(message, name, getattr(plan, name).astype("<i4", copy=False).tobytes())
     message.step_samples = plan.step_samples.tobytes()
+    message.want_digest = plan.want_digest
     return request
