@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeVar
 
+from runnersvc.executed_rows import ExecutedRows
 from servicekit.plan import Int32Array, Plan, Refusal, Result
 
 T = TypeVar("T")
@@ -26,6 +27,11 @@ class ExecutesPlans(Protocol):
         order.
         """
 
+    def read_table(self) -> Int32Array:
+        """The page table as the plan executed last left it, [num_rows + 1, width], on the host; a
+        view or a copy. For debugging and digests, never for a step.
+        """
+
 
 class Executor:
     """Executes accepted plans in order on a thread of its own.
@@ -38,11 +44,13 @@ class Executor:
     def __init__(
         self,
         model: ExecutesPlans,
+        num_rows: int,
         publish: Callable[[Plan | None, Answer], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.last_plan_id = 0  # executed last; written on the thread, read where `call` runs
         self._model = model
+        self._rows = ExecutedRows(num_rows)
         self._publish = publish
         self._on_failure = on_failure
         self._work: queue.SimpleQueue[Plan | Refusal | Callable[[], None] | None] = (
@@ -89,10 +97,11 @@ class Executor:
                 began = time.perf_counter()
                 try:
                     sampled_ids = self._model.execute(work)
+                    ended = time.perf_counter()
+                    table_digest = self._digest_after(work)
                 except Exception as error:  # noqa: BLE001 # reported: the owner ends the process
                     self._on_failure(error)
                     return
-                ended = time.perf_counter()
                 self.last_plan_id = work.plan_id
                 self._publish(
                     work,
@@ -101,11 +110,16 @@ class Executor:
                         sampled_ids=sampled_ids,
                         waited_us=round((began - free_since) * 1e6),
                         device_us=round((ended - began) * 1e6),
+                        table_digest=table_digest,
                     ),
                 )
-                free_since = ended
+                free_since = time.perf_counter()
             else:
                 work()
+
+    def _digest_after(self, plan: Plan) -> int | None:
+        self._rows.apply(plan)
+        return self._rows.digest(self._model.read_table()) if plan.want_digest else None
 
 
 def _unless_cancelled(returned: asyncio.Future[T], settle: Callable[[V], None], value: V) -> None:

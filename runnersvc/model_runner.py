@@ -77,10 +77,12 @@ class ModelRunner:
             return np.empty(0, np.int32)
         return self._sample(plan, logits)
 
-    @property
-    def page_table(self) -> Tensor:
-        """int32 [max_running_reqs + 1, width]: the loc of each position of each row."""
-        return self._kv_cache.page_table
+    def read_table(self) -> Int32Array:
+        """[max_running_reqs + 1, width]: the loc of each position of each row, on the host; a view
+        where the device is the CPU, else a copy.
+        """
+        page_table: Int32Array = self._kv_cache.page_table.cpu().numpy()
+        return page_table
 
     def check_integrity(self) -> None:
         """Asserts what must hold between plans."""

@@ -40,7 +40,8 @@ class Runner:
         self._send: Callable[[Answer], None] | None = None  # the live stream
         self._attaching = False
         self._loop = asyncio.get_running_loop()
-        self._executor = Executor(model, self._publish, self._fail)
+        self._model = model
+        self._executor = Executor(model, description.num_rows, self._publish, self._fail)
 
     async def attach(
         self, attach: Attach, send: Callable[[Answer], None]
@@ -101,6 +102,15 @@ class Runner:
     async def drained(self) -> None:
         """Return when everything accepted so far is executed and its results are published."""
         await self._executor.call(lambda: None)
+
+    async def read_locs(self, table_idx: int, start: int, end: int) -> tuple[list[int], int]:
+        """The locs at positions `start … end - 1` of a row, and the plan executed last."""
+
+        def read() -> list[int]:
+            locs: list[int] = self._model.read_table()[table_idx, start:end].tolist()
+            return locs
+
+        return await self.read(read)
 
     async def read(self, function: Callable[[], T]) -> tuple[T, int]:
         """What `function` reads of the device between two plans, and the plan executed last."""

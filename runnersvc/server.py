@@ -44,7 +44,7 @@ async def serve(config: RunnerConfig) -> None:
             return
         model, description = loading.result()
         runner = Runner(model, description)
-        service.load(runner, model.page_table)
+        service.load(runner)
         await host.set_serving(serving=True)
         failed = asyncio.create_task(runner.failed.wait())
         await asyncio.wait((stop, failed), return_when=asyncio.FIRST_COMPLETED)

@@ -10,10 +10,10 @@ from typing import Any
 
 from pagewire.v1 import runner_pb2 as pb
 from pagewire.v1 import runner_pb2_grpc
-from torch import Tensor
 
 from runnersvc.executor import Answer
 from runnersvc.runner import Runner
+from servicekit.arith import table_width
 from servicekit.errors import InvalidArgument, NotFound, Reason, Unavailable
 from servicekit.plan import Result
 from servicekit.plan_codec import (
@@ -30,14 +30,13 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
 
     def __init__(self) -> None:
         self._runner: Runner | None = None
-        self._page_table: Tensor | None = None
         self._reader: asyncio.Task[None] | None = None
         self._draining = False
         self._no_stream = asyncio.Event()
         self._no_stream.set()
 
-    def load(self, runner: Runner, page_table: Tensor) -> None:
-        self._runner, self._page_table = runner, page_table
+    def load(self, runner: Runner) -> None:
+        self._runner = runner
 
     async def ended(self) -> None:
         """Take no new stream, and return when there is none."""
@@ -84,9 +83,9 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
         self, request: pb.ReadPageTableRequest, context: Any
     ) -> pb.ReadPageTableResponse:
         runner = self._ready_runner()
-        page_table = self._page_table
-        assert page_table is not None
-        num_rows, width = page_table.shape
+        description = runner.description
+        num_rows = description.num_rows + 1  # the dummy row is last
+        width = table_width(description.max_seq_len, description.page_size)
         if not 0 <= request.table_idx < num_rows:
             raise NotFound(
                 Reason.ROW_NOT_FOUND,
@@ -100,12 +99,7 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
                 f"positions {request.start} to {end} are not within 0 to {width}",
                 field="start",
             )
-
-        def read() -> list[int]:
-            locs: list[int] = page_table[request.table_idx, request.start : end].tolist()
-            return locs
-
-        locs, last_executed = await runner.read(read)
+        locs, last_executed = await runner.read_locs(request.table_idx, request.start, end)
         return pb.ReadPageTableResponse(locs=locs, last_executed=last_executed)
 
     def _ready_runner(self) -> Runner:

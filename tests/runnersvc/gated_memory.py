@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
+
 from servicekit.plan import Int32Array, Plan, RunnerDescription
 from tests.cachesvc.fake_runner import FakeMemory
 
@@ -21,3 +23,11 @@ class GatedMemory(FakeMemory):
         self.gate.wait()
         self.num_executed += 1
         return super().execute(plan)
+
+    def read_table(self) -> Int32Array:
+        """What the rows map, and position + row * width where nothing is: 4 rows of 32."""
+        page_table = np.arange(4 * 32, dtype=np.int32).reshape(4, 32)
+        for idx, row in self.rows.items():
+            for position, loc in row.table.items():
+                page_table[idx, position] = loc
+        return page_table

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
-import torch
 from pagewire.v1 import runner_pb2 as pb
 from pagewire.v1 import runner_pb2_grpc
 
@@ -48,7 +47,6 @@ class Bench:
         self.service = service
         self.memory = GatedMemory(describe())
         self.runner = WatchedRunner(self.memory, describe())
-        self.page_table = torch.arange(4 * 32, dtype=torch.int32).reshape(4, 32)
         self.channel = channel_to(address)
         self.stub = runner_pb2_grpc.RunnerServiceStub(self.channel)
 
@@ -90,7 +88,7 @@ async def serving_bench() -> AsyncIterator[Bench]:
     service = RunnerService()
     async with served(runner_pb2_grpc.add_RunnerServiceServicer_to_server, service) as address:
         made = Bench(address, service)
-        service.load(made.runner, made.page_table)
+        service.load(made.runner)
         try:
             yield made
         finally:

@@ -11,7 +11,8 @@ import pytest
 
 from runnersvc.executor import Answer, Executor
 from servicekit.plan import Int32Array, Plan, Refusal, Result
-from tests.cachesvc.builders import ints, plan
+from servicekit.table_digest import table_digest
+from tests.cachesvc.builders import ints, plan, row_open
 
 REFUSAL = Refusal(9, "STORE", "a store", (0,), 8)
 
@@ -33,6 +34,9 @@ class Model:
         self.executed.append(work.plan_id)
         return ints(work.plan_id)
 
+    def read_table(self) -> Int32Array:
+        return ints(*range(100, 116)).reshape(4, 4)
+
 
 @dataclass
 class Bench:
@@ -44,7 +48,10 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.executor = Executor(
-            self.model, lambda work, answer: self.published.put((work, answer)), self.failures.put
+            self.model,
+            3,
+            lambda work, answer: self.published.put((work, answer)),
+            self.failures.put,
         )
 
     def answers(self, count: int) -> list[Answer]:
@@ -94,12 +101,40 @@ def test_a_refusal_waits_for_its_turn(bench: Bench) -> None:
     assert refusal is REFUSAL
 
 
+def test_a_digest_comes_with_a_plan_that_wants_one_and_counts_the_rows_as_it_left_them(
+    bench: Bench,
+) -> None:
+    """Lengths follow every executed plan, whether or not it asks."""
+    opens = plan(1, open_rows=(row_open(0), row_open(2)), **steps([0, 2], [0, 0], [3, 2]))
+    decodes = plan(2, want_digest=True, **steps([2], [2], [1]))
+    closes = plan(3, want_digest=True, close_rows=[2])
+    resets = plan(4, want_digest=True, reset_rows=True, open_rows=(row_open(1),))
+    for one in (opens, decodes, closes, resets):
+        bench.executor.put(one)
+    digests = [one.table_digest for one in bench.answers(4) if isinstance(one, Result)]
+    page_table = bench.model.read_table()
+    assert digests == [
+        None,
+        table_digest(page_table, ints(0, 2), ints(3, 3)),
+        table_digest(page_table, ints(0), ints(3)),
+        0,
+    ]
+
+
+def steps(rows: list[int], cached_lens: list[int], extend_lens: list[int]) -> dict[str, list[int]]:
+    return {
+        "step_rows": rows,
+        "step_cached_lens": cached_lens,
+        "step_extend_lens": extend_lens,
+    }
+
+
 def test_it_waits_for_no_reader(bench: Bench) -> None:
     for plan_id in range(20, 120):
         bench.executor.put(plan(plan_id))
     bench.executor.stop()
     assert bench.model.executed == list(range(20, 120))
-    bench.executor = Executor(bench.model, lambda *_: None, bench.failures.put)
+    bench.executor = Executor(bench.model, 3, lambda *_: None, bench.failures.put)
 
 
 async def test_a_call_runs_after_everything_put_before_and_on_the_same_thread(bench: Bench) -> None:

@@ -173,7 +173,7 @@ def test_a_plan_of_writes_alone_shows_in_the_page_table(model_dir: Path) -> None
 
     runner.execute(make_plan(write=[(2, 4, 40), (2, 5, 41)]))
 
-    assert runner.page_table[2, 3:7].tolist() == [403, 40, 41, 402]
+    assert runner.read_table()[2, 3:7].tolist() == [403, 40, 41, 402]
 
 
 def test_bfloat16_runs(model_dir: Path) -> None:

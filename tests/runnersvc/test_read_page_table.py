@@ -18,8 +18,6 @@ from servicekit.status import error_of
 from tests.runnersvc.plans import prefill
 from tests.runnersvc.service_bench import Bench, results, send, serving_bench
 
-pytestmark = pytest.mark.torch
-
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:

@@ -23,8 +23,6 @@ from tests.cachesvc.rpc import channel_to, failure_of, served
 from tests.runnersvc.plans import ANSWER, decode, prefill
 from tests.runnersvc.service_bench import Bench, results, send, serving_bench
 
-pytestmark = pytest.mark.torch
-
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
