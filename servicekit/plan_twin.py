@@ -9,11 +9,11 @@ message. `tests/servicekit/test_plan_twin.py` proves the two equal.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
-from pagewire.v1 import runner_pb2
+from pagewire.v1 import recording_pb2, runner_pb2
 
 from servicekit.plan import Plan
 from servicekit.plan_codec import INT32_FIELDS
@@ -22,10 +22,11 @@ _PACKAGE, _TWIN_PACKAGE = ".pagewire.v1.", ".pagewire.twin."
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
-def _twin_file() -> descriptor_pb2.FileDescriptorProto:
+def _twin_file(original: Any) -> descriptor_pb2.FileDescriptorProto:
     twin = descriptor_pb2.FileDescriptorProto()
-    runner_pb2.DESCRIPTOR.CopyToProto(twin)
-    twin.name, twin.package = "pagewire/twin/runner.proto", _TWIN_PACKAGE.strip(".")
+    original.CopyToProto(twin)
+    twin.name, twin.package = _twin_path(twin.name), _TWIN_PACKAGE.strip(".")
+    twin.dependency[:] = [_twin_path(path) for path in twin.dependency]
     del twin.service[:]
     for message in twin.message_type:
         for field in message.field:
@@ -37,20 +38,37 @@ def _twin_file() -> descriptor_pb2.FileDescriptorProto:
     return twin
 
 
+def _twin_path(path: str) -> str:
+    return path.replace("pagewire/v1/", "pagewire/twin/")
+
+
 def _twin_of(name: str) -> Any:
     descriptor = _POOL.FindMessageTypeByName(f"{_TWIN_PACKAGE}{name}".strip("."))
     return message_factory.GetMessageClass(descriptor)
 
 
 _POOL = descriptor_pool.DescriptorPool()
-_POOL.Add(_twin_file())
+_POOL.Add(_twin_file(runner_pb2.DESCRIPTOR))
+_POOL.Add(_twin_file(recording_pb2.DESCRIPTOR))
 _ExecuteRequest = _twin_of("ExecuteRequest")
+_RecordedMessage = _twin_of("RecordedMessage")
 
 
 def plan_request(plan: Plan) -> Message:
     """An ExecuteRequest with this plan, in its twin form: serialize it, nothing else."""
-    request: Message = _ExecuteRequest()
-    message: Any = request.plan  # type: ignore[attr-defined] # a field of the twin
+    request: Any = _ExecuteRequest()
+    _fill(request.plan, plan)
+    return cast("Message", request)
+
+
+def recorded_plan(plan: Plan) -> Message:
+    """A RecordedMessage with this plan, in its twin form: serialize it, nothing else."""
+    recorded: Any = _RecordedMessage()
+    _fill(recorded.plan, plan)
+    return cast("Message", recorded)
+
+
+def _fill(message: Any, plan: Plan) -> None:
     message.manager_id = plan.manager_id
     message.plan_id = plan.plan_id
     message.acked_plan_id = plan.acked_plan_id
@@ -61,4 +79,3 @@ def plan_request(plan: Plan) -> Message:
         setattr(message, name, getattr(plan, name).astype("<i4", copy=False).tobytes())
     message.step_samples = plan.step_samples.tobytes()
     message.want_digest = plan.want_digest
-    return request

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from hypothesis import given, settings
+from pagewire.v1 import recording_pb2
 from pagewire.v1 import runner_pb2 as pb
 
 from servicekit.plan import Plan
 from servicekit.plan_codec import decode_plan, encode_plan
-from servicekit.plan_twin import plan_request
+from servicekit.plan_twin import plan_request, recorded_plan
 from tests.servicekit.test_plan_codec import PLANS, assert_same
 
 
@@ -20,6 +21,13 @@ def test_the_twin_of_a_plan_is_the_same_bytes(plan: Plan) -> None:
     written = plan_request(plan).SerializeToString()
     assert written == public.SerializeToString()
     assert_same(decode_plan(pb.ExecuteRequest.FromString(written).plan), plan)
+
+
+@settings(derandomize=True, deadline=None)
+@given(PLANS)
+def test_the_twin_of_a_recorded_plan_is_the_same_bytes(plan: Plan) -> None:
+    public = recording_pb2.RecordedMessage(plan=encode_plan(plan))
+    assert recorded_plan(plan).SerializeToString() == public.SerializeToString()
 
 
 @settings(derandomize=True, deadline=None)
