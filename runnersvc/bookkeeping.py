@@ -52,6 +52,11 @@ class Books:
         self._pointers: Int32Array = np.zeros(runner.num_pages + 1, dtype=np.int32)
         self._undo: list[Callable[[], None]] = []  # of what this plan changed so far
 
+    @property
+    def open_count(self) -> int:
+        """Rows that are open."""
+        return int(np.count_nonzero(self._open))
+
     def accept(self, plan: Plan) -> Refusal | None:
         """Take a plan into the books and return None; or say why not, the books as they were."""
         last = self.last_plan_id

@@ -30,6 +30,7 @@ class RunnerConfig:
         "tokens of prompt and answer; the model's own limit when not given", None
     )
     num_threads: int | None = setting("threads of one operation; all cores when not given", None)
+    metrics: str | None = setting("address for Prometheus, HOST:PORT; none when not given", None)
     grace_s: float = setting("seconds that the manager gets to end its stream on SIGTERM", 10.0)
     parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
@@ -22,6 +24,18 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 
+@dataclass
+class Totals:
+    """Counters of one life that only grow, read by whoever asks."""
+
+    attached: int = 0
+    executed_plans: int = 0
+    sampled_tokens: int = 0
+    waited_us: int = 0
+    device_us: int = 0
+    refused_by_reason: Counter[str] = field(default_factory=Counter)
+
+
 class Runner:
     """One life of the KV memory. Everything but the model runs on the event loop that made it.
 
@@ -33,6 +47,7 @@ class Runner:
         self.boot_id = secrets.token_hex(8)
         self.last_executed = 0
         self.failed = asyncio.Event()
+        self.totals = Totals()
         self._last_manager_id = ""
         self._books = Books(description)
         self._dropping = False  # after a refusal, until a plan starts over
@@ -42,6 +57,16 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._model = model
         self._executor = Executor(model, description.num_rows, self._publish, self._fail)
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that are open after every plan accepted so far."""
+        return self._books.open_count
+
+    @property
+    def kept_results(self) -> int:
+        """Results that no plan has acknowledged."""
+        return len(self._kept)
 
     async def attach(
         self, attach: Attach, send: Callable[[Answer], None]
@@ -69,6 +94,7 @@ class Runner:
         finally:
             self._attaching = False
         self._send = send
+        self.totals.attached += 1
         self._dropping = False
         if attach.boot_id == self.boot_id and attach.last_result_plan_id is not None:
             self._forget(attach.last_result_plan_id)
@@ -93,11 +119,20 @@ class Runner:
                 "plan refused", plan_id=plan.plan_id, reason=refusal.reason, message=refusal.message
             )
             self._dropping = True
+            self.totals.refused_by_reason[refusal.reason] += 1
             self._executor.put(refusal)
             return
         self._dropping = False
         self._forget(plan.acked_plan_id)
         self._executor.put(plan)
+        for row in plan.open_rows:
+            if row.traceparent:
+                log.debug(
+                    "row opened",
+                    table_idx=row.table_idx,
+                    plan_id=plan.plan_id,
+                    traceparent=row.traceparent,
+                )
 
     async def drained(self) -> None:
         """Return when everything accepted so far is executed and its results are published."""
@@ -131,6 +166,10 @@ class Runner:
             self.last_executed = plan.plan_id
             self._last_manager_id = plan.manager_id
             self._kept[plan.plan_id] = answer
+            self.totals.executed_plans += 1
+            self.totals.sampled_tokens += len(answer.sampled_ids)
+            self.totals.waited_us += answer.waited_us
+            self.totals.device_us += answer.device_us
         if self._send is not None:
             self._send(answer)
 

@@ -1,27 +1,22 @@
-"""The runnersvc process: answers health while it loads, serves the manager, drains on SIGTERM."""
+"""The runnersvc process: a model from its directory, on one device."""
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from pathlib import Path
 
 import structlog
 import torch
-from pagewire.v1 import runner_pb2_grpc
 
 from runnersvc.config import RunnerConfig
 from runnersvc.families import ModelSpec, load_spec
 from runnersvc.model_runner import ModelRunner
-from runnersvc.runner import Runner
-from runnersvc.service import RunnerService
-from servicekit.errors import FatalError, SetupError
-from servicekit.host import ServiceHost
+from runnersvc.serving import serve_model
+from servicekit.errors import SetupError
 from servicekit.model_dir import fingerprint
 from servicekit.plan import RunnerDescription
 
-SERVICE_NAME = "pagewire.v1.RunnerService"
 DEFAULT_KV_BYTES = 2**30
-STREAM_END_S = 1.0  # for the last answers to be written
 
 log = structlog.get_logger()
 
@@ -32,30 +27,7 @@ async def serve(config: RunnerConfig) -> None:
     Errors: SetupError when the address is taken or the model cannot be served; FatalError when a
     plan failed while it was executed.
     """
-    service = RunnerService()
-    host = ServiceHost(config.listen, [SERVICE_NAME])
-    runner_pb2_grpc.add_RunnerServiceServicer_to_server(service, host.grpc_server)
-    await host.start(config.parent_fd)
-    stop = asyncio.create_task(host.wait_for_stop())
-    loading = asyncio.create_task(asyncio.to_thread(_load, config))
-    try:
-        await asyncio.wait((stop, loading), return_when=asyncio.FIRST_COMPLETED)
-        if not loading.done():
-            return
-        model, description = loading.result()
-        runner = Runner(model, description)
-        service.load(runner)
-        await host.set_serving(serving=True)
-        failed = asyncio.create_task(runner.failed.wait())
-        await asyncio.wait((stop, failed), return_when=asyncio.FIRST_COMPLETED)
-        if failed.done():
-            raise FatalError("a plan failed while it was executed; the log above says why")
-        await host.within_grace(asyncio.create_task(service.ended()), config.grace_s)
-        await service.drain()
-        await host.stop(STREAM_END_S)
-        runner.stop()
-    finally:
-        await host.stop(0)
+    await serve_model(config, partial(_load, config))
 
 
 def _load(config: RunnerConfig) -> tuple[ModelRunner, RunnerDescription]:

@@ -38,6 +38,11 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
     def load(self, runner: Runner) -> None:
         self._runner = runner
 
+    @property
+    def runner(self) -> Runner | None:
+        """None while the model loads."""
+        return self._runner
+
     async def ended(self) -> None:
         """Take no new stream, and return when there is none."""
         self._draining = True

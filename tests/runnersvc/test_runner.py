@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
 
 from runnersvc.executor import Answer
 from runnersvc.runner import Runner
 from servicekit.errors import AlreadyExists, FailedPrecondition, Reason
 from servicekit.plan import Attach, Attached, Refusal, Result
-from tests.cachesvc.builders import describe
+from tests.cachesvc.builders import describe, row_open
 from tests.runnersvc.gated_memory import GatedMemory
 from tests.runnersvc.plans import ANSWER, decode, prefill
 
@@ -243,3 +244,20 @@ async def test_last_executed_tells_whose_plan_it_was(bench: Bench) -> None:
     bench.runner.take(prefill(2, manager_id="manager-2"))
     attached, _ = await bench.re_attach(last_result_plan_id=None)
     assert (attached.last_executed, attached.last_manager_id) == (2, "manager-2")
+
+
+async def test_a_row_with_a_trace_is_a_line_in_the_debug_log_when_it_opens(bench: Bench) -> None:
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    await bench.attach()
+    with structlog.testing.capture_logs() as lines:
+        bench.runner.take(prefill(1, open_rows=(replace(row_open(0), traceparent=traceparent),)))
+        bench.runner.take(decode(2, 3))
+    assert lines == [
+        {
+            "event": "row opened",
+            "log_level": "debug",
+            "table_idx": 0,
+            "plan_id": 1,
+            "traceparent": traceparent,
+        }
+    ]

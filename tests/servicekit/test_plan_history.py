@@ -165,5 +165,5 @@ def test_a_recording_cut_anywhere_is_read_up_to_there_or_refused_by_name(tmp_pat
     assert refused == {
         " is empty: it is no recording",
         " is no recording of a plan stream, or is cut in its header",
-        " holds no plan with a result: nothing to replay",
+        " holds no plan with a result: there is nothing to replay",
     }

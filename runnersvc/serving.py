@@ -1,0 +1,77 @@
+"""Serving a model's plans, whatever the model is: health while it loads, the manager, drain. No
+torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from pagewire.v1 import runner_pb2_grpc
+
+from runnersvc.executor import ExecutesPlans
+from runnersvc.metrics import collected
+from runnersvc.runner import Runner
+from runnersvc.service import RunnerService
+from servicekit.errors import FatalError
+from servicekit.host import ServiceHost
+from servicekit.metrics import metrics_endpoint
+from servicekit.plan import RunnerDescription
+
+SERVICE_NAME = "pagewire.v1.RunnerService"
+STREAM_END_S = 1.0  # for the last answers to be written
+
+Load: TypeAlias = Callable[[], tuple[ExecutesPlans, RunnerDescription]]
+
+
+class ServingConfig(Protocol):
+    """The settings of serving, of a runner of any kind."""
+
+    @property
+    def listen(self) -> str: ...
+    @property
+    def metrics(self) -> str | None: ...
+    @property
+    def grace_s(self) -> float: ...
+    @property
+    def parent_fd(self) -> int | None: ...
+
+
+async def serve_model(config: ServingConfig, load: Load) -> None:
+    """Run until SIGTERM; `load` is called on a thread of its own once the address answers.
+
+    Errors: SetupError when an address is taken, or what `load` raises; FatalError when a plan
+    failed while it was executed.
+    """
+    service = RunnerService()
+    host = ServiceHost(config.listen, [SERVICE_NAME])
+    runner_pb2_grpc.add_RunnerServiceServicer_to_server(service, host.grpc_server)
+    await host.start(config.parent_fd)
+    try:
+        async with metrics_endpoint(config.metrics, lambda: collected(service.runner)):
+            await _serve_loaded(service, host, config, load)
+    finally:
+        await host.stop(0)
+
+
+async def _serve_loaded(
+    service: RunnerService, host: ServiceHost, config: ServingConfig, load: Load
+) -> None:
+    stop = asyncio.create_task(host.wait_for_stop())
+    loading = asyncio.create_task(asyncio.to_thread(load))
+    await asyncio.wait((stop, loading), return_when=asyncio.FIRST_COMPLETED)
+    if not loading.done():
+        return
+    model, description = loading.result()
+    runner = Runner(model, description)
+    service.load(runner)
+    await host.set_serving(serving=True)
+    failed = asyncio.create_task(runner.failed.wait())
+    await asyncio.wait((stop, failed), return_when=asyncio.FIRST_COMPLETED)
+    if failed.done():
+        raise FatalError("a plan failed while it was executed; the log above says why")
+    await host.within_grace(asyncio.create_task(service.ended()), config.grace_s)
+    await service.drain()
+    await host.stop(STREAM_END_S)
+    runner.stop()
