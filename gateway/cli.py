@@ -1,4 +1,4 @@
-"""The command `pagewire`: fetch a model, serve it, ask it."""
+"""The command `pagewire`: fetch a model, serve it, ask it, replay what it did."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ USAGE = """usage: pagewire COMMAND
   fetch NAME              bring a model into the user's cache (smollm2-135m-instruct)
   serve MODEL             serve a model directory or hub name; --help lists the settings
   generate PROMPT         ask a server, or with --serve MODEL one of its own; --help tells more
+  replay FILE             execute a recorded plan stream again and compare; --help tells more
 """
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point.
 
-    Exits 0; 1 when an answer or a service failed; 2 when it cannot be carried out; 130 on Ctrl-C.
+    Exits 0; 1 when an answer or a service failed, or a replay differs; 2 when it cannot be carried
+    out; 130 on Ctrl-C.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    commands = {"fetch": _fetch, "serve": _serve, "generate": _generate}
+    commands = {"fetch": _fetch, "serve": _serve, "generate": _generate, "replay": _replay}
     if not arguments or arguments[0] not in commands:
         asked = arguments[:1] in (["--help"], ["-h"])
         (sys.stdout if asked else sys.stderr).write(USAGE)
@@ -131,6 +133,13 @@ def _generate(arguments: list[str]) -> None:
     else:
         config = ServeConfig(listen=options.address, log_level="warning")
         asyncio.run(_ask_own_server(resolve(options.serve), config, question))
+
+
+def _replay(arguments: list[str]) -> None:
+    from gateway.replay_command import run
+
+    if code := run(arguments):
+        sys.exit(code)
 
 
 async def _ask_own_server(model_dir: Path, config: ServeConfig, question: Question) -> None:
