@@ -16,6 +16,8 @@ class CacheConfig:
     runner: str = setting("address of the runner, unix:PATH or HOST:PORT")
     step_budget_tokens: int = setting("tokens of a step: decode first, prompts fill it", 2048)
     credits: int = setting("plans sent ahead of their results", 2)
+    record: str | None = setting("file to write the plan stream to; it must not exist", None)
+    metrics: str | None = setting("address for Prometheus, HOST:PORT; none when not given", None)
     grace_s: float = setting("seconds that requests get to end after SIGTERM", 30.0)
     parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")

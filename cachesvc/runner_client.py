@@ -23,6 +23,7 @@ from servicekit.plan_codec import (
     encode_attach,
 )
 from servicekit.plan_twin import plan_request
+from servicekit.recording import RecordingWriter
 from servicekit.status import error_of
 
 log = structlog.get_logger()
@@ -37,6 +38,7 @@ class RunnerClient:
         self._core = core
         self._on_change = on_change
         self._work = asyncio.Event()
+        self._writer: RecordingWriter | None = None
         self._channel = stream_channel(address)
         self._execute: Any = (
             self._channel.stream_stream(  # as the stub does, for a message and its twin
@@ -45,6 +47,10 @@ class RunnerClient:
                 response_deserializer=pb.ExecuteResponse.FromString,
             )
         )
+
+    def record_to(self, writer: RecordingWriter) -> None:
+        """Write all that is sent and received there from now on, each plan once."""
+        self._writer = writer
 
     def wake(self) -> None:
         """There may be something to plan."""
@@ -73,6 +79,8 @@ class RunnerClient:
             if answer is grpc.aio.EOF or answer.WhichOneof("response") != "attached":
                 return "the runner ended the stream before it attached"
             resend = self._core.attached(decode_attached(answer.attached))
+            if self._writer is not None:
+                self._writer.attached(answer.attached)
             log.info("runner attached", boot_id=self._core.stream.boot_id, resent_plans=len(resend))
             for plan in resend:
                 await call.write(plan_request(plan))
@@ -108,6 +116,8 @@ class RunnerClient:
             await self._work.wait()
             self._work.clear()
             while (plan := self._core.next_plan()) is not None:
+                if self._writer is not None:
+                    self._writer.plan(plan)
                 await call.write(plan_request(plan))
             self._on_change()
 
@@ -117,6 +127,8 @@ class RunnerClient:
             if answer is grpc.aio.EOF:
                 return "the runner ended the stream"
             kind = answer.WhichOneof("response")
+            if self._writer is not None and kind in ("result", "refusal"):
+                getattr(self._writer, kind)(getattr(answer, kind))
             if kind == "result":
                 self._core.result(decode_result(answer.result))
             elif kind == "refusal":

@@ -3,25 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from pagewire.v1 import cache_pb2_grpc
 
 from cachesvc.config import CacheConfig
 from cachesvc.core import Core
+from cachesvc.metrics import collected
 from cachesvc.service import CacheService
+from cachesvc.stats import stats_of
 from servicekit.host import ServiceHost
+from servicekit.metrics import metrics_endpoint
+from servicekit.recording import new_recording
 
 SERVICE_NAME = "pagewire.v1.CacheService"
 SESSION_GRACE_S = 1.0  # for sessions that have no request left
 
 
 async def serve(config: CacheConfig) -> None:
-    """Run until SIGTERM. Errors: SetupError when the address is taken."""
+    """Run until SIGTERM. Errors: SetupError when an address is taken, or the recording cannot be
+    written.
+    """
     core = Core(step_budget_tokens=config.step_budget_tokens, credits=config.credits)
     service = CacheService(core, config.runner)
     host = ServiceHost(config.listen, [SERVICE_NAME])
     cache_pb2_grpc.add_CacheServiceServicer_to_server(service, host.grpc_server)
     await host.start(config.parent_fd)
+    try:
+        async with (
+            _recorded(service, config.record),
+            metrics_endpoint(config.metrics, lambda: collected(stats_of(core))),
+        ):
+            await _serve_sessions(service, host, config.grace_s)
+    finally:
+        await host.stop(0)
+
+
+@asynccontextmanager
+async def _recorded(service: CacheService, path: str | None) -> AsyncIterator[None]:
+    """Record the plan stream into `path` while the context lasts, if there is one."""
+    if path is None:
+        yield
+        return
+    with new_recording(Path(path)) as writer:
+        service.runner_client.record_to(writer)
+        yield
+
+
+async def _serve_sessions(service: CacheService, host: ServiceHost, grace_s: float) -> None:
     tasks = [
         asyncio.create_task(service.runner_client.run()),
         asyncio.create_task(_publish_health(service, host)),
@@ -30,10 +61,10 @@ async def serve(config: CacheConfig) -> None:
     done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
     service.drain()
     if stop in done:
-        await host.within_grace(asyncio.create_task(service.idle.wait()), config.grace_s)
+        await host.within_grace(asyncio.create_task(service.idle.wait()), grace_s)
     for task in tasks:
         task.cancel()
-    await host.stop(0 if core.live_count else SESSION_GRACE_S)
+    await host.stop(0 if service.core.live_count else SESSION_GRACE_S)
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, Exception):
             raise outcome

@@ -39,7 +39,8 @@ class Outcome:
     num_results: int
     num_tokens: int
     tokens_sha256: str  # of all sampled ids as int32, little-endian, in plan order
-    last_digest: int | None  # None: no plan had one
+    digests_sha256: str  # of all page table digests as fixed64, in plan order; "": none came
+    last_digest: int | None  # 0 when the last plan left no row open
     difference: str  # the first one, in words; "": everything is as recorded
 
 
@@ -130,6 +131,7 @@ class _Replay:
         self._num_results = 0
         self._num_tokens = 0
         self._tokens = hashlib.sha256()
+        self._digests = hashlib.sha256()
         self._last_digest: int | None = None
 
     async def run(self, history: PlanHistory) -> Outcome:
@@ -175,6 +177,7 @@ class _Replay:
         self._tokens.update(answer.sampled_ids.astype("<i4", copy=False).tobytes())
         if answer.table_digest is not None:
             self._last_digest = answer.table_digest
+            self._digests.update(answer.table_digest.to_bytes(8, "little"))
         return _difference(sent, answer)
 
     async def _answer(self) -> Result | Refusal:
@@ -194,6 +197,7 @@ class _Replay:
             self._num_results,
             self._num_tokens,
             self._tokens.hexdigest(),
+            "" if self._last_digest is None else self._digests.hexdigest(),
             self._last_digest,
             difference,
         )

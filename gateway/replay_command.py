@@ -79,6 +79,9 @@ async def _fake_runner(recording: Path) -> AsyncIterator[str]:
 
 def _summary(history: PlanHistory, outcome: Outcome) -> str:
     cut = f"cut: {history.cut}\n" if history.cut else ""
+    digests = "none recorded"
+    if outcome.digests_sha256:
+        digests = f"sha256:{outcome.digests_sha256}, the last {digest_text(outcome.last_digest)}"
     return (
         f"recorded: {history.num_recorded} plans over {history.num_attaches} attaches; left out: "
         f"{history.num_left_out} refused or without a result\n"
@@ -86,6 +89,6 @@ def _summary(history: PlanHistory, outcome: Outcome) -> str:
         f"replayed: {outcome.num_results} of {len(history.plans)} plans, "
         f"{outcome.num_tokens} tokens\n"
         f"tokens sha256:{outcome.tokens_sha256}\n"
-        f"page table digest {digest_text(outcome.last_digest)}\n"
+        f"page table digests {digests}\n"
         f"{'differs: ' + outcome.difference if outcome.difference else 'same as recorded'}\n"
     )

@@ -54,7 +54,12 @@ class System:
             "cachesvc": ["--listen", self.cache_address, "--runner", self._runner_front],
             "gateway": ["--listen", self.address, "--cache", self.cache_address, *model],
         }
-        owners = {"step_budget_tokens": "cachesvc", "max_message_bytes": "gateway"}
+        owners = {
+            "step_budget_tokens": "cachesvc",
+            "record": "cachesvc",
+            "metrics": "cachesvc",
+            "max_message_bytes": "gateway",
+        }
         for setting, value in self._settings.items():
             if owners.get(setting, "runnersvc") == name:
                 commands[name] += [f"--{setting.replace('_', '-')}", str(value)]
