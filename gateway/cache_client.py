@@ -17,7 +17,7 @@ from gateway.token_feed import EndCause, TokenFeed
 from servicekit.client import Ended, keep_up, stream_channel
 from servicekit.errors import Internal, PagewireError, Reason, Unavailable, error_named
 from servicekit.plan import PROTOCOL_VERSION
-from servicekit.status import error_of
+from servicekit.status import duration_of, error_of, seconds_of
 
 log = structlog.get_logger()
 
@@ -67,6 +67,12 @@ class CacheClient:
                     ),
                     max_tokens=submission.max_tokens,
                     stop_token_ids=submission.stop_token_ids,
+                    remaining=(
+                        None
+                        if submission.remaining_s is None
+                        else duration_of(submission.remaining_s)
+                    ),
+                    traceparent=submission.traceparent,
                 )
             )
         )
@@ -149,6 +155,9 @@ class CacheClient:
                 feed.put_accepted()
         for rejected in response.rejected:
             self._fail(rejected)
+        for admitted in response.admitted:  # before an end: that may be in the same message
+            if (feed := self._feeds.get(admitted.key)) is not None:
+                feed.put_admitted(admitted.cached_tokens)
         output = response.step_output
         for key, token_id in zip(output.keys, output.token_ids, strict=True):
             if (feed := self._feeds.get(key)) is not None:
@@ -171,5 +180,11 @@ def _failure_of(rejected: pb.Rejected) -> PagewireError:
     if rejected.reason not in Reason.__members__:
         return Internal(Reason.INTERNAL, rejected.message)
     return error_named(
-        rejected.code, Reason(rejected.reason), rejected.message, **dict(rejected.metadata)
+        rejected.code,
+        Reason(rejected.reason),
+        rejected.message,
+        metadata=rejected.metadata,
+        retry_after_s=(
+            seconds_of(rejected.retry_after) if rejected.HasField("retry_after") else None
+        ),
     )

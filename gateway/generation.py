@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TypeAlias
 
 from gateway.submission import Manager, Submission
@@ -29,6 +30,8 @@ class GenerationRequest:
     stop_strings: Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
+    remaining_s: float | None = None  # until the caller's deadline; None: it has none
+    traceparent: str = ""  # W3C trace context of the caller; "": none
 
 
 class FinishReason(Enum):
@@ -55,6 +58,7 @@ class Finished:
     reason: FinishReason
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0  # of the prompt, found in the cache
     end_token_id: int | None = None
     stop_token_id: int | None = None
     stop_string: str | None = None
@@ -99,6 +103,8 @@ class Generation:
                 sampling=request.sampling,
                 max_tokens=request.max_tokens,
                 stop_token_ids=sorted(self._end_token_ids | frozenset(request.stop_token_ids)),
+                remaining_s=request.remaining_s,
+                traceparent=request.traceparent,
             )
         )
         try:
@@ -123,23 +129,24 @@ class Generation:
             self._manager.stop(feed, self._text.kept_tokens)
         if delta.text or delta.token_ids:
             yield delta
-        yield self._finished(ended)
+        yield self._finished(ended, feed.cached_tokens)
 
-    def _finished(self, ended: EndCause | None) -> Finished:
-        prompt_tokens, completion_tokens = len(self._request.prompt_ids), self._text.kept_tokens
+    def _finished(self, ended: EndCause | None, cached_tokens: int) -> Finished:
+        finished = partial(
+            Finished,
+            prompt_tokens=len(self._request.prompt_ids),
+            completion_tokens=self._text.kept_tokens,
+            cached_tokens=cached_tokens,
+        )
         if self._text.stopped is not None:
-            return Finished(
-                FinishReason.STOP, prompt_tokens, completion_tokens, stop_string=self._text.stopped
-            )
+            return finished(FinishReason.STOP, stop_string=self._text.stopped)
         if ended is EndCause.STOP_TOKEN:
             last = self._last_token_id
             if last in self._end_token_ids:
-                return Finished(
-                    FinishReason.STOP, prompt_tokens, completion_tokens, end_token_id=last
-                )
-            return Finished(FinishReason.STOP, prompt_tokens, completion_tokens, stop_token_id=last)
+                return finished(FinishReason.STOP, end_token_id=last)
+            return finished(FinishReason.STOP, stop_token_id=last)
         detail = "cache_full" if ended is EndCause.CACHE_FULL else ""
-        return Finished(FinishReason.LENGTH, prompt_tokens, completion_tokens, detail=detail)
+        return finished(FinishReason.LENGTH, detail=detail)
 
 
 def _check_count(name: str, count: int) -> None:

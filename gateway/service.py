@@ -16,6 +16,7 @@ from gateway.cache_client import CacheClient
 from gateway.generation import Event, Finished, Generation, GenerationRequest, Started
 from gateway.text_stream import Delta
 from gateway.tokenizer import ChatMessage, Tokenizer
+from gateway.traceparent import traceparent_of
 from servicekit.errors import AlreadyExists, InvalidArgument, NotFound, Reason
 from servicekit.sampling import Sampling
 
@@ -38,14 +39,14 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Generate(  # noqa: N802 # the RPC's name
         self, request: pb.GenerateRequest, context: Any
     ) -> AsyncIterator[pb.GenerateResponse]:
-        async with aclosing(self._events(request)) as events:
+        async with aclosing(self._events(request, context)) as events:
             async for event in events:
                 yield pb.GenerateResponse(**_encoded(event))
 
     async def Chat(  # noqa: N802 # the RPC's name
         self, request: pb.ChatRequest, context: Any
     ) -> AsyncIterator[pb.ChatResponse]:
-        async with aclosing(self._events(request)) as events:
+        async with aclosing(self._events(request, context)) as events:
             async for event in events:
                 yield pb.ChatResponse(**_encoded(event))
 
@@ -54,7 +55,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     ) -> pb.CompleteResponse:
         answer = pb.CompleteResponse()
         texts: list[str] = []
-        async with aclosing(self._events(request)) as events:
+        async with aclosing(self._events(request, context)) as events:
             async for event in events:
                 if isinstance(event, Started):
                     answer.request_id = event.request_id
@@ -66,7 +67,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         answer.text = "".join(texts)
         return answer
 
-    async def _events(self, request: AnyRequest) -> AsyncGenerator[Event, None]:
+    async def _events(self, request: AnyRequest, context: Any) -> AsyncGenerator[Event, None]:
         if request.model not in ("", self._model_name):
             raise NotFound(
                 Reason.MODEL_NOT_FOUND,
@@ -80,7 +81,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 generation = Generation(
                     self._client,
                     self._tokenizer,
-                    await self._generation_request(request, request_id),
+                    await self._generation_request(request, request_id, context),
                 )
                 async with aclosing(generation.events()) as events:
                     async for event in events:
@@ -114,16 +115,21 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self._live_ids.add(claimed)
         return claimed
 
-    async def _generation_request(self, request: AnyRequest, request_id: str) -> GenerationRequest:
+    async def _generation_request(
+        self, request: AnyRequest, request_id: str, context: Any
+    ) -> GenerationRequest:
         sampling, stop = _sampling(request.sampling), request.stop
+        prompt_ids = await self._prompt_ids(request)
         return GenerationRequest(
             request_id=request_id,
-            prompt_ids=await self._prompt_ids(request),
+            prompt_ids=prompt_ids,
             sampling=sampling,
             max_tokens=stop.max_tokens if stop.HasField("max_tokens") else None,
             stop_strings=list(stop.strings),
             stop_token_ids=list(stop.token_ids),
             ignore_eos=stop.ignore_eos,
+            remaining_s=context.time_remaining(),  # after the prompt was tokenized
+            traceparent=traceparent_of(context.invocation_metadata() or ()),
         )
 
     async def _prompt_ids(self, request: AnyRequest) -> list[int]:
@@ -162,7 +168,9 @@ def _encoded(event: Event) -> dict[str, Any]:
             reason=pb.FinishReason.Value(f"FINISH_REASON_{event.reason.value}"),
             **_matched(event),
             usage=pb.Usage(
-                prompt_tokens=event.prompt_tokens, completion_tokens=event.completion_tokens
+                prompt_tokens=event.prompt_tokens,
+                completion_tokens=event.completion_tokens,
+                cached_tokens=event.cached_tokens,
             ),
             detail=event.detail,
         )

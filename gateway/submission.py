@@ -17,6 +17,8 @@ class Submission(NamedTuple):
     sampling: Sampling
     max_tokens: int | None
     stop_token_ids: Sequence[int]
+    remaining_s: float | None = None  # how long the answer is of use; None: for ever
+    traceparent: str = ""  # W3C trace context of the caller; "": none
 
 
 class Manager(Protocol):

@@ -31,6 +31,7 @@ class TokenFeed:
 
     def __init__(self, key: int) -> None:
         self.key = key
+        self.cached_tokens = 0  # of the prompt, found in the cache; known once admitted
         self._token_ids: list[int] = []
         self._accepted = False
         self._ended: EndCause | None = None
@@ -45,6 +46,9 @@ class TokenFeed:
     def put_accepted(self) -> None:
         self._accepted = True
         self._changed.set()
+
+    def put_admitted(self, cached_tokens: int) -> None:
+        self.cached_tokens = cached_tokens
 
     def put_token(self, token_id: int) -> None:
         self._token_ids.append(token_id)

@@ -17,6 +17,7 @@ No gRPC in here: `status.py` translates.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -114,13 +115,15 @@ def error_named(
     reason: Reason,
     message: str,
     *,
+    metadata: Mapping[str, str] | None = None,
     retry_after_s: float | None = None,
-    **metadata: str,
 ) -> PagewireError:
     """The exception of the tree that carries `code_name`, for a failure that crossed a process
     border.
     """
-    for kind in PagewireError.__subclasses__():
-        if kind.code_name == code_name:
-            return kind(reason, message, retry_after_s=retry_after_s, **metadata)
-    return Internal(reason, message, retry_after_s=retry_after_s, **metadata)
+    named: dict[str, type[PagewireError]] = {
+        kind.code_name: kind for kind in PagewireError.__subclasses__()
+    }
+    error = named.get(code_name, Internal)(reason, message, retry_after_s=retry_after_s)
+    error.metadata = dict(metadata or {})
+    return error

@@ -1,30 +1,41 @@
-"""Failures as gRPC statuses with one `google.rpc.ErrorInfo`, and back."""
+"""Failures as gRPC statuses with one `google.rpc.ErrorInfo`, and a `RetryInfo` where a retry may
+work; and back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, NoReturn
 
 import grpc
 import structlog
 from google.protobuf import any_pb2
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from servicekit.errors import Internal, PagewireError, Reason, ResourceExhausted, error_named
 
 DOMAIN = "pagewire"
+MAX_DURATION_S = 315_576_000_000  # what google.protobuf.Duration holds: 10,000 years
 log = structlog.get_logger()
 
 
 async def abort(context: Any, error: PagewireError) -> NoReturn:
-    """End the call with `error`'s code, text and ErrorInfo."""
-    detail = any_pb2.Any()
-    detail.Pack(
+    """End the call with `error`'s code, text, ErrorInfo and, if it knows when to retry,
+    RetryInfo.
+    """
+    details: list[Message] = [
         error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
-    )
+    ]
+    if error.retry_after_s is not None:
+        delay = duration_of(error.retry_after_s)
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     status = status_pb2.Status(
-        code=code_pb2.Code.Value(error.code_name), message=error.message, details=[detail]
+        code=code_pb2.Code.Value(error.code_name),
+        message=error.message,
+        details=[_packed(detail) for detail in details],
     )
     await context.abort_with_status(rpc_status.to_status(status))
     raise AssertionError("abort_with_status returned")
@@ -36,13 +47,42 @@ def error_of(failure: grpc.aio.AioRpcError) -> PagewireError:
     """
     text = failure.details() or failure.code().name
     status = rpc_status.from_call(failure)
-    for detail in status.details if status is not None else ():
+    details = [] if status is None else list(status.details)
+    for detail in details:
         found = error_details_pb2.ErrorInfo()
         if detail.Unpack(found) and found.domain == DOMAIN and found.reason in Reason.__members__:
             return error_named(
-                failure.code().name, Reason(found.reason), text, **dict(found.metadata)
+                failure.code().name,
+                Reason(found.reason),
+                text,
+                metadata=found.metadata,
+                retry_after_s=_retry_after_s(details),
             )
     return error_named(failure.code().name, Reason.SESSION_LOST, text)
+
+
+def duration_of(seconds: float) -> Duration:
+    """As the wire has it, to the microsecond. `seconds` is not negative."""
+    micros = round(min(seconds, MAX_DURATION_S) * 1_000_000)
+    return Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1_000)
+
+
+def seconds_of(duration: Duration) -> float:
+    return duration.seconds + duration.nanos / 1e9
+
+
+def _retry_after_s(details: Iterable[any_pb2.Any]) -> float | None:
+    for detail in details:
+        retry = error_details_pb2.RetryInfo()
+        if detail.Unpack(retry):
+            return seconds_of(retry.retry_delay)
+    return None
+
+
+def _packed(detail: Message) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):

@@ -24,7 +24,7 @@ from servicekit.errors import (
     Unavailable,
     error_named,
 )
-from servicekit.status import StatusInterceptor, error_of
+from servicekit.status import StatusInterceptor, duration_of, error_of, seconds_of
 from tests.cachesvc.rpc import failure_of
 
 FAILURES = [
@@ -144,6 +144,35 @@ async def test_a_stream_fails_after_what_it_said_before(bench: Bench, method: st
     assert same(await failure_of(call), bench.servicer.failure)
 
 
+@pytest.mark.parametrize("retry_after_s", [None, 0.0, 1.5, 1e-6, 86400.0])
+async def test_when_to_retry_crosses_the_border_in_a_detail_of_its_own(
+    bench: Bench, retry_after_s: float | None
+) -> None:
+    bench.servicer.failure = ResourceExhausted(
+        Reason.QUEUE_FULL, "64 requests wait", retry_after_s=retry_after_s, field="prompt"
+    )
+    error = await bench.error()
+    assert same(error, bench.servicer.failure)
+    assert error.retry_after_s == retry_after_s
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await bench.unary()
+    status = rpc_status.from_call(caught.value)
+    assert status is not None
+    assert [detail.TypeName() for detail in status.details] == [
+        "google.rpc.ErrorInfo",
+        *(["google.rpc.RetryInfo"] if retry_after_s is not None else []),
+    ]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.25, 3.000001, 1e9])
+def test_seconds_are_the_same_as_a_duration(seconds: float) -> None:
+    assert seconds_of(duration_of(seconds)) == pytest.approx(seconds, abs=1e-6)
+
+
+def test_more_seconds_than_a_duration_holds_are_as_many_as_it_holds() -> None:
+    assert duration_of(float("inf")).seconds == 315_576_000_000
+
+
 async def test_a_mistake_of_ours_is_internal_and_says_nothing_of_it(bench: Bench) -> None:
     bench.servicer.failure = KeyError("secret")
     error = await bench.error()
@@ -188,9 +217,12 @@ async def test_nobody_at_the_address_is_unavailable() -> None:
 
 def test_each_code_has_one_exception() -> None:
     for failure in FAILURES:
-        named = error_named(failure.code_name, Reason.INTERNAL, "text", field="x")
+        named = error_named(
+            failure.code_name, Reason.INTERNAL, "text", metadata={"field": "x"}, retry_after_s=2
+        )
         assert type(named) is type(failure)
         assert named.metadata == {"field": "x"}
+        assert named.retry_after_s == 2
     assert len({failure.code_name for failure in FAILURES}) == len(FAILURES)
 
 
