@@ -17,9 +17,11 @@ RUNNER_SETTINGS = (
     "max_running_reqs",
     "max_seq_len",
     "num_threads",
+    "runner_metrics",
 )
-CACHE_SETTINGS = ("step_budget_tokens", "credits", "grace_s")
+CACHE_SETTINGS = ("step_budget_tokens", "credits", "record", "cache_metrics", "grace_s")
 GATEWAY_SETTINGS = ("served_name", "max_message_bytes", "grace_s")
+SERVICE_NAMES = {"runner_metrics": "metrics", "cache_metrics": "metrics"}  # else as here
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class ServeConfig:
         "tokens of a step: decode first, prompts fill it", None
     )
     credits: int | None = setting("plans sent ahead of their results", None)
+    record: str | None = setting("file to write the plan stream to; it must not exist", None)
+    cache_metrics: str | None = setting("address of cachesvc for Prometheus, HOST:PORT", None)
+    runner_metrics: str | None = setting("address of runnersvc for Prometheus, HOST:PORT", None)
     max_message_bytes: int | None = setting("bytes of a request at most", None)
     grace_s: float | None = setting("seconds that streams get to end after SIGTERM", None)
     log_level: str = setting("debug, info, warning or error", "info")
@@ -57,5 +62,9 @@ class ServeConfig:
         return [
             part
             for name, value in given.items()
-            for part in (f"--{name.replace('_', '-')}", str(value))
+            for part in (_option(SERVICE_NAMES.get(name, name)), str(value))
         ]
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

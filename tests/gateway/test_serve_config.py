@@ -1,0 +1,41 @@
+"""Settings of `pagewire serve` reach the services that own them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cachesvc.config import CacheConfig
+from gateway.config import GatewayConfig
+from gateway.serve_config import CACHE_SETTINGS, GATEWAY_SETTINGS, RUNNER_SETTINGS, ServeConfig
+from runnersvc.config import RunnerConfig
+from servicekit.config import read_settings
+
+VALUES = {"dtype": "bfloat16", "grace_s": 3.0, "served_name": "x", "record": "r"}
+METRICS = {"cache_metrics": "h:1", "runner_metrics": "h:2"}
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "required"),
+    [
+        (RUNNER_SETTINGS, RunnerConfig, ["--listen", "a", "--model", "m"]),
+        (CACHE_SETTINGS, CacheConfig, ["--listen", "a", "--runner", "r"]),
+        (GATEWAY_SETTINGS, GatewayConfig, ["--listen", "a", "--cache", "c", "--model", "m"]),
+    ],
+)
+def test_each_is_a_setting_of_its_service(
+    names: tuple[str, ...], kind: type[Any], required: list[str]
+) -> None:
+    for name in names:
+        value = (VALUES | METRICS).get(name, 2048)
+        arguments = ServeConfig(**{name: value}).arguments(names)
+        config = read_settings(kind, required + arguments, prog="p", description="d")
+        own_name = "metrics" if name in METRICS else name
+        assert getattr(config, own_name) == value
+
+
+def test_what_is_not_given_is_left_to_the_service() -> None:
+    config = ServeConfig(cache_metrics="h:1")
+    assert config.arguments(RUNNER_SETTINGS) == config.arguments(GATEWAY_SETTINGS) == []
+    assert config.arguments(CACHE_SETTINGS) == ["--metrics", "h:1"]
