@@ -17,6 +17,7 @@ import numpy as np
 
 from bench.recording import record
 from cachesvc.core import Core
+from cachesvc.limits import Limits
 from cachesvc.request import Finished, Submission
 from cachesvc.session import GatewaySession
 from runnersvc.bookkeeping import Books
@@ -59,7 +60,7 @@ def main() -> None:
 
 def _decode(stagger: int) -> tuple[float, float, list[Plan]]:
     """Steady decode of rows whose lengths differ by up to `stagger`: medians, and some plans."""
-    core = Core(step_budget_tokens=NUM_ROWS * 128, credits=2)
+    core = Core(Limits(step_budget_tokens=NUM_ROWS * 128, credits=2))
     core.attached(Attached(RUNNER, "boot", 0, ""))
     books, session = Books(RUNNER), GatewaySession(1, "")
     no_stop = np.zeros(0, dtype=np.int32)

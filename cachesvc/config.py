@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cachesvc.limits import Limits
 from servicekit.config import setting
 from servicekit.process import require_at_least
 
@@ -16,6 +17,12 @@ class CacheConfig:
     runner: str = setting("address of the runner, unix:PATH or HOST:PORT")
     step_budget_tokens: int = setting("tokens of a step: decode first, prompts fill it", 2048)
     credits: int = setting("plans sent ahead of their results", 2)
+    max_waiting: int = setting("requests that may wait for a row; more are turned away", 4096)
+    long_prefill_tokens: int | None = setting(
+        "a prompt with more tokens to compute is a long one; a step's budget when not given", None
+    )
+    max_long_prefills: int = setting("long prompts that are computed at once", 1)
+    aging_s: float = setting("seconds of waiting that make up for one class of priority", 10.0)
     record: str | None = setting("file to write the plan stream to; it must not exist", None)
     metrics: str | None = setting("address for Prometheus, HOST:PORT; none when not given", None)
     grace_s: float = setting("seconds that requests get to end after SIGTERM", 30.0)
@@ -25,4 +32,20 @@ class CacheConfig:
     def __post_init__(self) -> None:
         require_at_least("step_budget_tokens", self.step_budget_tokens, 1)
         require_at_least("credits", self.credits, 1)
+        require_at_least("max_waiting", self.max_waiting, 1)
+        require_at_least("long_prefill_tokens", self.limits.long_len, 1)
+        require_at_least("max_long_prefills", self.max_long_prefills, 1)
+        require_at_least("aging_s", self.aging_s, 0)
         require_at_least("grace_s", self.grace_s, 0)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            step_budget_tokens=self.step_budget_tokens,
+            credits=self.credits,
+            max_waiting=self.max_waiting,
+            long_prefill_tokens=self.long_prefill_tokens,
+            max_long_prefills=self.max_long_prefills,
+            aging_s=self.aging_s,
+            want_digests=self.record is not None,
+        )

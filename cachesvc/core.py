@@ -1,6 +1,7 @@
 """The manager without its wires: events in, plans and outputs out, no clock and no I/O.
 
-The same events in the same order give the same plans.
+The same events in the same order give the same plans. Times are arguments, in seconds of any clock
+that does not go back.
 """
 
 from __future__ import annotations
@@ -9,33 +10,47 @@ from dataclasses import dataclass
 
 import structlog
 
+from cachesvc.integrity import Recount, heal, recount
+from cachesvc.ledger import ChangeReason, Ledger
+from cachesvc.limits import Limits
+from cachesvc.live_requests import LiveRequests
 from cachesvc.manager import CacheManager, IntegrityError
 from cachesvc.page_pool import PoolError
 from cachesvc.plan_stream import PlanStream, Standing
-from cachesvc.request import FinishCause, Finished, Req, ReqState, Submission, limit_len_of
+from cachesvc.prefix_tree import TreeError
+from cachesvc.request import Admitted, FinishCause, Finished, Req, Submission, limit_len_of
 from cachesvc.scheduler import Scheduler
 from cachesvc.step import Sampled, Step, StepRecord
-from servicekit.errors import FailedPrecondition, Internal, Reason, Unavailable
+from servicekit.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    Internal,
+    PagewireError,
+    Reason,
+    ResourceExhausted,
+    Unavailable,
+)
 from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RunnerDescription
 
 log = structlog.get_logger()
 
 MAX_REFUSALS_IN_A_ROW = 3
+MAX_HEALS_IN_A_ROW = 3
+RETRY_AFTER_S = 1.0  # told to those whom the full queue turns away
+NO_PLAN = 0
 
 
 @dataclass
 class Totals:
     """Counters that only grow."""
 
-    finished: int = 0
-    cancelled: int = 0
-    failed: int = 0
     refused: int = 0
     attached: int = 0
     resent_plans: int = 0
+    healed: int = 0
     executor_waited_us: int = 0
     executor_device_us: int = 0
-    max_private_pages: int = 0
+    max_used_pages: int = 0
 
 
 class Core:
@@ -43,13 +58,13 @@ class Core:
     once a runner came.
     """
 
-    def __init__(self, *, step_budget_tokens: int, credits: int) -> None:
-        self.stream = PlanStream(credits)
+    def __init__(self, limits: Limits) -> None:
+        self.stream = PlanStream(limits.credits, want_digests=limits.want_digests)
+        self.live = LiveRequests(limits.aging_s)
         self.totals = Totals()
-        self._budget = step_budget_tokens
+        self._limits = limits
         self._scheduler: Scheduler | None = None
-        self._reqs: dict[tuple[int, int], Req] = {}
-        self._arrivals = 0
+        self._heals_in_a_row = 0  # since a recount found nothing
 
     @property
     def scheduler(self) -> Scheduler | None:
@@ -63,64 +78,95 @@ class Core:
 
     @property
     def serving(self) -> bool:
-        return self.stream.attached and self.stream.refusals_in_a_row < MAX_REFUSALS_IN_A_ROW
+        return (
+            self.stream.attached
+            and self.stream.refusals_in_a_row < MAX_REFUSALS_IN_A_ROW
+            and self._heals_in_a_row < MAX_HEALS_IN_A_ROW
+        )
 
     @property
-    def live_count(self) -> int:
-        """Requests that have not ended."""
-        return len(self._reqs)
+    def is_idle(self) -> bool:
+        """Nothing waits or runs, and nothing is on its way."""
+        return not len(self.live) and self.stream.all_answered
 
-    # Requests
+    @property
+    def _next_plan_id(self) -> int:
+        return self.stream.last_plan_id + 1
 
-    def submit(self, session_id: int, submission: Submission) -> None:
-        """Take a request whose key is new in its session.
-
-        Errors: InvalidArgument for what can never be served; Unavailable before the first runner.
-        """
+    def ready_scheduler(self) -> Scheduler:
+        """Errors: Unavailable until the first runner attached."""
         if self._scheduler is None:
             raise Unavailable(
                 Reason.CHAIN_NOT_ATTACHED,
                 "no runner has attached yet: try again when health is SERVING",
             )
-        assert (session_id, submission.key) not in self._reqs, "keys of a session grow"
-        limit_len = limit_len_of(submission, self._scheduler.manager.runner)
-        req = Req(
-            session_id=session_id,
-            key=submission.key,
-            arrival=self._arrivals,
-            request_id=submission.request_id,
-            prompt_ids=submission.prompt_ids,
-            sampling=submission.sampling,
-            limit_len=limit_len,
-            stop_token_ids=submission.stop_token_ids,
-        )
-        self._arrivals += 1
-        self._reqs[session_id, submission.key] = req
-        self._scheduler.submit(req)
+        return self._scheduler
+
+    # Requests
+
+    def submit(self, session_id: int, submission: Submission, now_s: float = 0.0) -> None:
+        """Take a request whose key is new in its session.
+
+        Errors: InvalidArgument for what can never be served; ResourceExhausted while the queue is
+        full; Unavailable before the first runner.
+        """
+        try:
+            scheduler = self.ready_scheduler()
+            limit_len = limit_len_of(submission, scheduler.manager.runner)
+            self._check_room(len(scheduler.waiting))
+        except PagewireError:
+            self.live.totals.rejected += 1
+            raise
+        plan_id = self._next_plan_id
+        scheduler.waiting.add(self.live.begin(session_id, submission, limit_len, plan_id, now_s))
+
+    def _check_room(self, num_waiting: int) -> None:
+        if num_waiting >= self._limits.max_waiting:
+            raise ResourceExhausted(
+                Reason.QUEUE_FULL,
+                f"{num_waiting} requests wait, and max_waiting is {self._limits.max_waiting}: try "
+                "again later",
+                retry_after_s=RETRY_AFTER_S,
+            )
 
     def stop(self, session_id: int, key: int) -> None:
         """The gateway has all it wants of a request: a finish. A key that ended is ignored."""
-        if self._end(session_id, key):
-            self.totals.finished += 1
+        if (req := self.live.find(session_id, key)) is not None:
+            self._end(req, ChangeReason.STOPPED, "STOPPED")
+            self.live.totals.finished += 1
 
     def cancel(self, session_id: int, key: int) -> None:
         """Nobody wants the answer any more: an abort. A key that ended is ignored."""
-        if self._end(session_id, key):
-            self.totals.cancelled += 1
+        if (req := self.live.find(session_id, key)) is not None:
+            self._end(req, ChangeReason.ABORTED, "CANCELLED")
+            self.live.totals.cancelled += 1
 
     def close_session(self, session_id: int) -> None:
         """Abort every request of a session."""
-        for owner, key in list(self._reqs):
-            if owner == session_id:
-                self.cancel(session_id, key)
+        for req in self.live.of_session(session_id):
+            self.cancel(session_id, req.key)
 
-    def _end(self, session_id: int, key: int) -> bool:
-        req = self._reqs.pop((session_id, key), None)
-        if req is None:
-            return False
-        assert self._scheduler is not None
-        self._scheduler.end(req)
-        return True
+    def _end(self, req: Req, reason: ChangeReason, how: str) -> None:
+        self.ready_scheduler().end(req, reason)
+        self.live.end(req, how, self._next_plan_id)
+
+    def _fail(self, req: Req, failure: PagewireError) -> None:
+        self._end(req, ChangeReason.FAILED, FinishCause.FAILED.name)
+        self.ready_scheduler().outputs.append(
+            Finished(req.session_id, req.key, FinishCause.FAILED, failure)
+        )
+
+    def _fail_with(self, req: Req, reason: Reason, message: str) -> None:
+        """It is our own fault."""
+        self._fail(req, Internal(reason, message))
+        self.live.totals.failed += 1
+
+    def tick(self, now_s: float) -> None:
+        """Time passed: requests that still wait past their time fail."""
+        for req in [] if self._scheduler is None else self._scheduler.waiting.expired(now_s):
+            message = "the time of the request was over before it got a row: allow more"
+            self._fail(req, DeadlineExceeded(Reason.DEADLINE_EXCEEDED, message))
+            self.live.totals.expired += 1
 
     # The runner
 
@@ -134,36 +180,39 @@ class Core:
         Errors: FailedPrecondition FINGERPRINT_MISMATCH when it serves another model than the
         requests were made for.
         """
-        known = self.runner
-        if known is not None and known.model_fingerprint != attached.description.model_fingerprint:
+        known, runner = self.runner, attached.description
+        if known is not None and known.model_fingerprint != runner.model_fingerprint:
             raise FailedPrecondition(
                 Reason.FINGERPRINT_MISMATCH,
-                f"the runner serves model {attached.description.model_fingerprint}, requests "
-                f"were made for {known.model_fingerprint}",
+                f"the runner serves model {runner.model_fingerprint}, requests were made for "
+                f"{known.model_fingerprint}",
             )
         self.totals.attached += 1
         if self.stream.on_attached(attached) is Standing.RESUMED:
             plans = self.stream.plans_to_resend(attached.last_executed)
             self.totals.resent_plans += len(plans)
             return plans
-        manager = CacheManager(attached.description)
         if self._scheduler is None:
-            self._scheduler = Scheduler(manager, self._budget)
+            manager = CacheManager(runner, Ledger(runner.page_size), self._limits)
+            self._scheduler = Scheduler(manager, self.live.stories, self._limits)
         else:
-            self._scheduler.start_over(manager)
-            self._fail_what_no_longer_fits()
+            self._move_to(runner, self._scheduler)
         return []
 
-    def _fail_what_no_longer_fits(self) -> None:
-        """A runner with a smaller pool or context came back."""
-        assert self._scheduler is not None
-        runner = self._scheduler.manager.runner
-        for req in list(self._scheduler.requests()):
+    def _move_to(self, runner: RunnerDescription, scheduler: Scheduler) -> None:
+        """Rows and pages are void: the KV memory is another, or another manager's."""
+        scheduler.put_back()
+        scheduler.manager.drop_rows(NO_PLAN, ChangeReason.VOIDED)
+        ledger = scheduler.manager.ledger
+        ledger.renumber(runner.page_size)
+        evicted_total = scheduler.manager.evicted_total
+        scheduler.manager = CacheManager(runner, ledger, self._limits)
+        scheduler.manager.evicted_total = evicted_total
+        for req in list(scheduler.waiting):
             if req.limit_len > runner.max_seq_len or len(req.prompt_ids) + 1 > runner.pool_tokens:
-                self._fail(
-                    req,
-                    "the runner came back with a context or page pool too small for this request",
-                )
+                message = "the runner came back with a context or page pool too small for this"
+                self._fail_with(req, Reason.PLAN_REFUSED, message)
+        scheduler.finish_what_no_longer_fits()
 
     def lost(self) -> None:
         """The stream ended; rows and pages stay as they are until a runner attaches."""
@@ -180,30 +229,6 @@ class Core:
             step = self._scheduler.empty_step()
         return self.stream.number(step)
 
-    def _checked_step(self, scheduler: Scheduler) -> Step | None:
-        """A step whose books add up; where they do not, everything is recomputed on rows and pages
-        made anew.
-        """
-        try:
-            step = scheduler.schedule()
-            manager = scheduler.manager
-            manager.check_counters()
-        except (IntegrityError, PoolError) as error:
-            self._heal(scheduler, error)
-            return scheduler.schedule()
-        self.totals.max_private_pages = max(self.totals.max_private_pages, manager.private_count)
-        return step
-
-    def _heal(self, scheduler: Scheduler, error: IntegrityError | PoolError) -> None:
-        """The books do not add up: make rows and pages anew, compute every request again."""
-        log.error(
-            "page accounting failed, starting over",
-            error=str(error),
-            plan_id=self.stream.last_plan_id + 1,
-        )
-        self.stream.start_over()
-        scheduler.start_over(CacheManager(scheduler.manager.runner))
-
     def result(self, result: Result) -> None:
         """Take the result of the oldest plan without one; one of a former life is ignored.
 
@@ -215,21 +240,11 @@ class Core:
         self.totals.executor_device_us += result.device_us
         if record.continues:
             self.totals.executor_waited_us += result.waited_us
-        assert self._scheduler is not None
-        self._scheduler.apply_result(record, result.sampled_ids)
-        if not self._reqs and self.stream.all_answered:
-            self._check_integrity(self._scheduler)
-
-    def _check_integrity(self, scheduler: Scheduler) -> None:
-        """The full walk over rows and pages, while nothing runs and nothing is on its way."""
-        try:
-            scheduler.manager.check_integrity()
-        except IntegrityError as error:
-            self._heal(scheduler, error)
+        self.ready_scheduler().apply_result(record, result.sampled_ids)
 
     def refused(self, refusal: Refusal) -> None:
-        """Start over after a refused plan; the requests that it names fail. Errors:
-        ProtocolViolationError.
+        """Start over after a refused plan, on what plans before it cached; the requests that it
+        names fail. Errors: ProtocolViolationError.
         """
         record = self.stream.on_refusal(refusal)
         self.totals.refused += 1
@@ -240,30 +255,74 @@ class Core:
             message=refusal.message,
             rows=refusal.named_rows,
         )
-        assert self._scheduler is not None
-        self._scheduler.start_over(CacheManager(self._scheduler.manager.runner))
+        scheduler = self.ready_scheduler()
+        scheduler.put_back()
+        scheduler.manager.drop_rows(refusal.last_accepted_plan_id, ChangeReason.REFUSED)
         for req in self._named(record, refusal):
-            self._fail(req, f"its plan was refused: {refusal.reason}, {refusal.message}")
+            message = f"its plan was refused: {refusal.reason}, {refusal.message}"
+            self._fail_with(req, Reason.PLAN_REFUSED, message)
 
     def _named(self, record: StepRecord, refusal: Refusal) -> list[Req]:
         named = [
             record.row_reqs[idx] for idx in refusal.named_rows if 0 <= idx < len(record.row_reqs)
         ]
-        return [req for req in named if req is not None and req.state is not ReqState.ENDED]
+        return [req for req in named if req is not None and not req.has_ended]
 
-    def _fail(self, req: Req, message: str) -> None:
-        assert self._scheduler is not None
-        del self._reqs[req.session_id, req.key]
-        self._scheduler.end(req)
-        failure = Internal(Reason.PLAN_REFUSED, message)
-        self._scheduler.outputs.append(
-            Finished(req.session_id, req.key, FinishCause.FAILED, failure)
-        )
-        self.totals.failed += 1
+    # The equation of pages
+
+    def _checked_step(self, scheduler: Scheduler) -> Step | None:
+        """A step whose books add up; where they do not, they are healed, and requests that did not
+        touch the fault are computed again on what is cached.
+        """
+        manager = scheduler.manager
+        try:
+            step = scheduler.schedule(self._next_plan_id)
+            manager.check_counters()
+        except (IntegrityError, PoolError, TreeError) as error:
+            log.error("page accounting failed in mid-step", error=str(error))
+            touched = self._heal(scheduler, recount(manager))
+            scheduler.put_back()  # a step came to nothing half-way: no row is to be trusted
+            manager.drop_rows(self.stream.last_plan_id, ChangeReason.HEALED)
+            self.stream.start_over()
+            self._fail_touched(touched)
+            return scheduler.schedule(self._next_plan_id)
+        self.totals.max_used_pages = max(self.totals.max_used_pages, manager.used_count)
+        return step
+
+    def check_integrity(self) -> list[str]:
+        """Recount every page, and heal what does not add up. Returns the violations, in words.
+
+        Errors: Unavailable before the first runner.
+        """
+        scheduler = self.ready_scheduler()
+        found = recount(scheduler.manager)
+        if not found.violations:
+            self._heals_in_a_row = 0
+            return []
+        told = [violation.told(scheduler.manager) for violation in found.violations]
+        self._fail_touched(self._heal(scheduler, found))
+        return told
+
+    def _heal(self, scheduler: Scheduler, found: Recount) -> list[Req]:
+        """Returns the requests that touched a page claimed twice: they are to fail."""
+        manager = scheduler.manager
+        for violation in found.violations:
+            log.error("page accounting failed", violation=violation.told(manager))
+        self.totals.healed += 1
+        self._heals_in_a_row += 1
+        touched = [req for idx in heal(manager, found) if (req := manager.rows.req[idx])]
+        scheduler.finish_what_no_longer_fits()
+        return touched
+
+    def _fail_touched(self, touched: list[Req]) -> None:
+        for req in touched:
+            if not req.has_ended:
+                message = "the pages of this request did not add up: send it again"
+                self._fail_with(req, Reason.INTERNAL, message)
 
     # Outputs
 
-    def take_outputs(self) -> list[Sampled | Finished]:
+    def take_outputs(self) -> list[Sampled | Admitted | Finished]:
         """What sessions are to hear since the last call, in order."""
         if self._scheduler is None or not self._scheduler.outputs:
             return []
@@ -271,6 +330,8 @@ class Core:
         self._scheduler.outputs = []
         for output in outputs:
             if isinstance(output, Finished):
-                ended = self._reqs.pop((output.session_id, output.key), None)
-                self.totals.finished += ended is not None  # else it failed, and is counted so
+                req = self.live.find(output.session_id, output.key)
+                if req is not None:  # else it failed, and is counted so
+                    self.live.end(req, output.cause.name, self._next_plan_id)
+                    self.live.totals.finished += 1
         return outputs

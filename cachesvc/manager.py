@@ -1,142 +1,289 @@
-"""Pages of rows: who owns which, and the table write that tells the runner."""
+"""Pages of rows and of the prefix tree: who owns which, and the table writes that say so."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
+from numpy.typing import NDArray
 
+from cachesvc.eviction_log import EvictionLog
+from cachesvc.eviction_order import LeastRecentlyUsed
+from cachesvc.ledger import NOBODY, ChangeReason, Ledger, PageState
+from cachesvc.limits import Limits
+from cachesvc.miss import miss_of
 from cachesvc.page_pool import PagePool, PoolError
-from cachesvc.request import EMPTY, Req
-from cachesvc.rows import RowTable
-from servicekit.arith import ceil_div, table_width
+from cachesvc.page_table import NO_WRITE, PageTable, TableWrite, joined
+from cachesvc.prefix_node import Match
+from cachesvc.prefix_tree import PrefixTree
+from cachesvc.request import Req
+from cachesvc.rows import RowSteps, RowTable
+from cachesvc.story import Miss
+from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RunnerDescription
+
+SHARE_ROWS = 32  # rows that share pages in one step, at most
 
 
 class IntegrityError(Exception):
     """The books do not add up: a page without owner, or with two. Names page, owner and rule."""
 
 
-class TableWrite(NamedTuple):
-    """Entries of the page table: parallel int32 arrays, whole pages."""
-
-    rows: Int32Array
-    positions: Int32Array
-    locs: Int32Array
-
-
-NO_WRITE = TableWrite(EMPTY, EMPTY, EMPTY)
-
-
 class CacheManager:
-    """Owns the page pool, the rows and the host mirror of the page table for one life of a runner.
+    """Owns the page pool, the prefix tree, the rows, the ledger and the host mirror of the page
+    table for one life of a runner.
 
-    Every page is free, or private to one row: `free + private == num_pages` (`check_counters`).
+    Every page is in one of four sets: free, evictable or locked (in the tree, held by no row or by
+    some), private to one row; `check_counters` holds them to num_pages. A page that was claimed
+    twice is quarantined, in a fifth one that is empty when all is well.
     """
 
-    def __init__(self, runner: RunnerDescription) -> None:
+    def __init__(
+        self,
+        runner: RunnerDescription,
+        ledger: Ledger,
+        limits: Limits,
+    ) -> None:
         self.runner = runner
         self.page_size = runner.page_size
         self.pool = PagePool(runner.num_pages, runner.page_size)
+        self.tree = PrefixTree(runner.num_pages, runner.page_size, LeastRecentlyUsed())
         self.rows = RowTable(runner)
-        width = table_width(runner.max_seq_len, runner.page_size)
-        self._page_table = np.zeros((runner.num_rows, width), dtype=np.int32)
-        self._offsets = np.arange(runner.page_size, dtype=np.int32)
+        self.ledger = ledger
+        self.filled_by = np.zeros(runner.num_pages, dtype=np.int64)  # the plan that filled a page
+        self.quarantined: set[int] = set()  # page ids
+        self.evicted_total = 0
+        self.page_table = PageTable(runner)
+        self._evictions = EvictionLog(self.filled_by, runner.page_size)
+        self._share_stride_tokens = limits.share_stride_tokens
+        self._share_rows = max(SHARE_ROWS, runner.num_rows // 8)
+
+    # Counting
 
     @property
     def private_count(self) -> int:
-        """Pages of rows."""
-        return int(self.rows.num_pages.sum())
+        """Pages of one row each."""
+        return int(self.rows.num_pages.sum()) - int(self.rows.num_tree_pages.sum())
+
+    @property
+    def used_count(self) -> int:
+        """Pages that running requests hold."""
+        return self.private_count + self.tree.locked_count
+
+    @property
+    def available_count(self) -> int:
+        """Pages that can be given out: free and evictable ones."""
+        return self.pool.free_count + self.tree.evictable_count
+
+    @property
+    def usable_count(self) -> int:
+        """Pages that requests can have at all."""
+        return self.pool.num_pages - len(self.quarantined)
 
     def missing_pages(self, rows: Int32Array, device_lens: Int32Array) -> Int32Array:
         """How many pages each row lacks to hold `device_lens` tokens, int32[n]."""
         missing: Int32Array = ceil_div(device_lens, self.page_size) - self.rows.num_pages[rows]
         return missing.clip(min=0)
 
-    def grow(self, rows: Int32Array, device_lens: Int32Array) -> TableWrite:
-        """Give each row the pages it lacks to hold `device_lens` tokens. Rows are distinct.
+    # Rows
 
-        Errors: PoolError, with nothing changed, when the pool has too few: ask `missing_pages`
-        first.
+    def find_prefix(self, req: Req) -> Match:
+        """What of a waiting request is cached, with at least one token left to compute."""
+        most_pages = (req.known_len - 1) // self.page_size
+        return self.tree.match(req.known_ids, req.submission.cache_salt, most_pages)
+
+    def lacking_pages(self, req: Req, match: Match) -> int:
+        """How many more pages than can be given out it takes to admit `req` on `match`; at most 0
+        when there are enough. Those of the match that are evictable now will not be.
+        """
+        needed = ceil_div(req.known_len, self.page_size) - match.num_pages
+        return needed - (self.available_count - self.tree.evictable_in(match))
+
+    def open_row(self, req: Req, generation: int, match: Match) -> tuple[int, TableWrite]:
+        """Give `req` a row on what is cached of it, and pages for all its known ids.
+
+        `generation` tells this opening from every other. `lacking_pages` said that it can be.
+        """
+        cached_locs = match.locs
+        idx = self.rows.open(req, generation, self.tree.lock(match), match.num_pages)
+        self.ledger.note(ChangeReason.HIT, PageState.LOCKED, cached_locs, req.arrival)
+        cached = self.page_table.write_run(idx, 0, cached_locs)
+        one_row = np.array([idx], dtype=np.int32)
+        return idx, joined([cached, self.grow(one_row, self.rows.known_len[one_row])])
+
+    def grow(self, rows: Int32Array, device_lens: Int32Array) -> TableWrite:
+        """Give each row the pages it lacks to hold `device_lens` tokens, evicting where none is
+        free. Rows are distinct.
+
+        Errors: TreeError, with nothing changed, when there are too few: ask `missing_pages` first.
         """
         missing = self.missing_pages(rows, device_lens)
         total = int(missing.sum())
         if total == 0:
             return NO_WRITE
-        first_locs = self.pool.allocate(total)
         row_of_page = np.repeat(rows, missing)
+        arrivals = self.rows.arrival[row_of_page]
+        if total > self.pool.free_count:
+            self.evict(arrivals[self.pool.free_count :], ChangeReason.EVICTED)
+        first_locs = self.pool.allocate(total)
+        self.ledger.note(ChangeReason.ALLOCATED, PageState.PRIVATE, first_locs, arrivals)
         nth_of_row = np.arange(total, dtype=np.int32) - np.repeat(
             np.cumsum(missing) - missing, missing
         )
-        page_index = self.rows.num_pages[row_of_page] + nth_of_row
-        write = TableWrite(
-            rows=np.repeat(row_of_page, self.page_size).astype(np.int32),
-            positions=((page_index * self.page_size)[:, None] + self._offsets)
-            .ravel()
-            .astype(np.int32),
-            locs=(first_locs[:, None] + self._offsets).ravel(),
-        )
-        self._page_table[write.rows, write.positions] = write.locs
+        page_indexes = self.rows.num_pages[row_of_page] + nth_of_row
         self.rows.num_pages[rows] += missing
-        return write
+        return self.page_table.write(row_of_page, page_indexes, first_locs)
 
-    def open_row(self, req: Req, generation: int) -> int:
-        """Give `req` a row without pages; `generation` tells this opening from every other. Returns
-        table_idx.
+    def evict(self, arrivals: NDArray[np.int64], reason: ChangeReason) -> None:
+        """Evict a page for each of these requests. Errors: TreeError, with nothing changed."""
+        at = 0
+        for eviction in self.tree.evict(len(arrivals)):
+            locs = np.frombuffer(eviction.locs, dtype=np.int32)
+            self.pool.free(locs)
+            self._evictions.note(eviction, self.ledger.plan_id, int(arrivals[at]))
+            self.ledger.note(reason, PageState.FREE, locs, arrivals[at : at + len(locs)])
+            at += len(locs)
+        self.evicted_total += at
+
+    def flush(self) -> int:
+        """Evict all that is evictable. Returns how many pages that were."""
+        count = self.tree.evictable_count
+        self.evict(np.full(count, NOBODY, dtype=np.int64), ChangeReason.FLUSHED)
+        return count
+
+    def close_row(self, idx: int, reason: ChangeReason) -> None:
+        """End a row: what the tree can use of it is shared, the rest is free, for the plan that
+        closes it. Errors: PoolError, with nothing changed, for a row that is not open.
         """
-        return self.rows.open(req, generation)
-
-    def close_row(self, idx: int) -> None:
-        """End a row: its pages are free for the plan that closes it.
-
-        Errors: PoolError, with nothing changed, for a row that is not open.
-        """
-        if self.rows.req[idx] is None:
+        req, tail = self.rows.req[idx], self.rows.tail[idx]
+        if req is None or tail is None:
             raise PoolError(f"row {idx} is closed and not open")
-        self.pool.free(self.first_locs(idx))
+        if reason is not ChangeReason.FAILED:
+            self.share(idx)
+            tail = self.rows.tail[idx]
+            assert tail is not None
+        private = self.private_locs(idx)
+        self.pool.free(private)
+        self.ledger.note(reason, PageState.FREE, private, req.arrival)
+        released = np.frombuffer(self.tree.unlock(tail), dtype=np.int32)
+        self.ledger.note(reason, PageState.EVICTABLE, released, req.arrival)
         self.rows.close(idx)
+
+    # Sharing
+
+    def rows_to_share(self, running: Int32Array) -> list[int]:
+        """Rows with full pages of known ids that the tree is to have now: prompts at once, what was
+        sampled a stride at a time, and not too many rows in one step.
+        """
+        rows = self.rows
+        full = np.minimum(rows.cached_len[running], rows.known_len[running]) // self.page_size
+        in_tree = rows.num_tree_pages[running]
+        new = full - in_tree
+        of_prompt = (new > 0) & (in_tree < rows.prompt_len[running] // self.page_size)
+        sampled = (new > 0) & ~of_prompt & (new * self.page_size >= self._share_stride_tokens)
+        due: list[int] = running[of_prompt].tolist() + running[sampled].tolist()
+        return due[: self._share_rows]
+
+    def share(self, idx: int) -> TableWrite:
+        """Put a row's full pages of known ids into the tree: the plans that fill them were sent.
+
+        Where the tree has the same ids already, the row is to point at the tree's pages (the write
+        says so) and its own are free, both with the next plan.
+        """
+        rows, page_size = self.rows, self.page_size
+        begin = int(rows.num_tree_pages[idx])
+        end = min(int(rows.cached_len[idx]), int(rows.known_len[idx])) // page_size
+        req, tail = rows.req[idx], rows.tail[idx]
+        if end <= begin or req is None or tail is None:
+            return NO_WRITE
+        own = self.page_table.first_locs(idx, begin, end)
+        ids = rows.ids[idx, begin * page_size : end * page_size].tobytes()
+        inserted = self.tree.insert(tail, ids, own.tobytes())
+        rows.tail[idx], rows.num_tree_pages[idx] = inserted.tail, end
+        shared = np.frombuffer(inserted.shared, dtype=np.int32)
+        self.ledger.note(ChangeReason.SHARED, PageState.LOCKED, shared, req.arrival)
+        remaps = [
+            self._remap(idx, begin + nth, np.frombuffer(locs, dtype=np.int32), req.arrival)
+            for nth, locs in inserted.duplicates
+        ]
+        return joined(remaps)
+
+    def _remap(self, idx: int, page_index: int, locs: Int32Array, arrival: int) -> TableWrite:
+        """Let a row point at pages of the tree, and free those that it has there."""
+        own = self.page_table.first_locs(idx, page_index, page_index + len(locs))
+        self.pool.free(own)
+        self.ledger.note(ChangeReason.DUPLICATE_FREED, PageState.FREE, own, arrival)
+        self.ledger.note(ChangeReason.REMAPPED, PageState.LOCKED, locs, arrival)
+        return self.page_table.write_run(idx, page_index, locs)
+
+    def note_filled(self, plan_id: int, steps: RowSteps) -> None:
+        """The plan with these steps fills pages."""
+        page_size, rows, cached_lens = self.page_size, steps.rows, steps.cached_lens
+        device_lens = cached_lens + steps.extend_lens
+        completed = device_lens // page_size - cached_lens // page_size
+        if not completed.any():
+            return
+        if completed.max() == 1:
+            rows, ends = rows[completed > 0], (device_lens[completed > 0] // page_size)
+            self.filled_by[self.page_table.locs[rows, ends * page_size - 1] // page_size] = plan_id
+            return
+        for nth in np.flatnonzero(completed).tolist():
+            begin, end = cached_lens[nth] // page_size, device_lens[nth] // page_size
+            locs = self.page_table.first_locs(rows[nth], begin, end)
+            self.filled_by[locs // page_size] = plan_id
+
+    # Starting over
+
+    def drop_rows(self, last_plan_id: int, reason: ChangeReason) -> None:
+        """Every row is gone with its private pages. Of the tree stays what plans up to
+        `last_plan_id` filled, and what it stands on.
+        """
+        for idx in self.rows.open_rows:
+            req = self.rows.req[idx]
+            assert req is not None
+            locked = self.page_table.first_locs(idx, 0, int(self.rows.num_tree_pages[idx]))
+            self.ledger.note(reason, PageState.FREE, self.private_locs(idx), req.arrival)
+            self.ledger.note(reason, PageState.EVICTABLE, locked, req.arrival)
+            self.rows.close(idx)
+        dropped = self.tree.cut_where(
+            lambda locs: self.filled_by[locs // self.page_size] > last_plan_id
+        )
+        gone = np.frombuffer(dropped, dtype=np.int32)
+        self.ledger.note(reason, PageState.FREE, gone, NOBODY)
+        self.free_the_rest()
+
+    def free_the_rest(self) -> None:
+        """Every page that is in neither tree, row nor quarantine is free."""
+        used = np.zeros(self.pool.num_pages, dtype=np.bool_)
+        used[list(self.quarantined)] = True
+        for node in self.tree.nodes():
+            used[np.frombuffer(node.locs, dtype=np.int32) // self.page_size] = True
+        for idx in self.rows.open_rows:
+            used[self.first_locs(idx) // self.page_size] = True
+        self.pool.reset(np.flatnonzero(~used)[::-1])
+
+    def miss(self, req: Req, match: Match) -> Miss:
+        """Why `match`, made just now, ends where it does."""
+        return miss_of(req.known_ids, match, self.page_size, self._evictions)
 
     def first_locs(self, idx: int) -> Int32Array:
         """First locs of a row's pages in order of position, int32[num_pages]."""
-        end = int(self.rows.num_pages[idx]) * self.page_size
-        return self._page_table[idx, : end : self.page_size].copy()
+        return self.page_table.first_locs(idx, 0, int(self.rows.num_pages[idx]))
 
-    def locs(self, idx: int) -> Int32Array:
-        """The row of the page table, as far as it has pages."""
-        return self._page_table[idx, : int(self.rows.num_pages[idx]) * self.page_size].copy()
+    def private_locs(self, idx: int) -> Int32Array:
+        """Likewise of the pages that are the row's alone."""
+        begin, end = int(self.rows.num_tree_pages[idx]), int(self.rows.num_pages[idx])
+        return self.page_table.first_locs(idx, begin, end)
 
     def check_counters(self) -> None:
-        """Check free + private == num_pages by the counters, cheap enough after every plan.
-
-        Errors: IntegrityError.
-        """
-        free, private = self.pool.free_count, self.private_count
-        if free + private != self.pool.num_pages:
-            raise IntegrityError(
-                f"free {free} + private {private} != num_pages {self.pool.num_pages}"
-            )
-
-    def check_integrity(self) -> None:
-        """Recount page by page: each is free or of one row, and locs run on inside a page. Errors:
+        """Check the equation by the counters, cheap enough after every plan. Errors:
         IntegrityError.
         """
-        self.check_counters()
-        try:
-            self.pool.check_integrity()
-        except PoolError as error:
-            raise IntegrityError(str(error)) from error
-        owner: dict[int, int] = {}
-        for idx in range(self.rows.num_rows):
-            locs = self.locs(idx).reshape(-1, self.page_size)
-            if not np.array_equal(locs, locs[:, :1] + self._offsets) or np.any(
-                locs[:, 0] % self.page_size
-            ):
-                raise IntegrityError(
-                    f"row {idx}: locs do not run on inside a page: {locs.tolist()}"
-                )
-            for page_id in (locs[:, 0] // self.page_size).tolist():
-                if self.pool.is_free(np.array([page_id]))[0]:
-                    raise IntegrityError(f"page {page_id} is free and of row {idx}")
-                if page_id in owner:
-                    raise IntegrityError(f"page {page_id} is of rows {owner[page_id]} and {idx}")
-                owner[page_id] = idx
+        counts = {
+            "free": self.pool.free_count,
+            "evictable": self.tree.evictable_count,
+            "locked": self.tree.locked_count,
+            "private": self.private_count,
+            "quarantined": len(self.quarantined),
+        }
+        if sum(counts.values()) != self.pool.num_pages:
+            told = " + ".join(f"{name} {count}" for name, count in counts.items())
+            raise IntegrityError(f"{told} != num_pages {self.pool.num_pages}")

@@ -59,13 +59,26 @@ class PagePool:
         self._free_pages[self._free_count : self._free_count + len(first_locs)] = first_locs[::-1]
         self._free_count += len(first_locs)
 
-    def is_free(self, page_ids: Int32Array) -> NDArray[np.bool_]:
-        """For each page whether it is free, bool[n]."""
-        return self._is_free[page_ids]
+    def reset(self, page_ids: NDArray[np.intp]) -> None:
+        """Exactly these pages are free from now on; the first is given out last."""
+        self._is_free[:] = False
+        self._is_free[page_ids] = True
+        self._free_count = len(page_ids)
+        self._free_pages[: len(page_ids)] = page_ids * self.page_size
+
+    @property
+    def free_pages(self) -> Int32Array:
+        """First locs of free pages, as the stack has them, int32[free_count]."""
+        return self._free_pages[: self._free_count].copy()
+
+    @property
+    def is_free(self) -> NDArray[np.bool_]:
+        """For each page whether it is free, bool[num_pages], a copy."""
+        return self._is_free.copy()
 
     def check_integrity(self) -> None:
         """Recount: the stack holds each free page once and no other. Errors: PoolError."""
-        stack = self._free_pages[: self._free_count]
+        stack = self.free_pages
         if np.any(stack % self.page_size):
             raise PoolError(f"the free list holds locs that begin no page: {stack.tolist()}")
         expected = np.flatnonzero(self._is_free) * self.page_size

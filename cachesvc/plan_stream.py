@@ -32,13 +32,14 @@ class _SentPlan(NamedTuple):
 class PlanStream:
     """Owns plan ids and the plans without a result. Knows nothing of requests or pages."""
 
-    def __init__(self, credits: int) -> None:
+    def __init__(self, credits: int, *, want_digests: bool = False) -> None:
         self.manager_id = secrets.token_hex(8)
         self.boot_id = ""
         self.attached = False
         self.last_result_plan_id = 0
         self.refusals_in_a_row = 0
         self._credits = credits
+        self._want_digests = want_digests
         self._next_plan_id = 1
         self._must_reset_rows = True
         self._last_former_plan_id = 0  # results up to it are of no life of ours
@@ -112,6 +113,7 @@ class PlanStream:
             step_num_literals=step.steps.num_literals,
             step_samples=step.steps.samples,
             literal_ids=step.steps.literal_ids,
+            want_digest=self._want_digests,
         )
         self._must_reset_rows = False
         self._next_plan_id += 1

@@ -7,12 +7,15 @@ from enum import Enum
 
 import numpy as np
 
+from cachesvc.story import Story
 from servicekit.errors import InvalidArgument, PagewireError, Reason
 from servicekit.plan import Int32Array, RowOpen, RunnerDescription
 from servicekit.sampling import Sampling
 from servicekit.token_ids import check_token_ids
 
 MAX_STOP_TOKEN_IDS = 128
+MAX_PRIORITY = 100
+MAX_SALT_BYTES = 256
 EMPTY = np.zeros(0, dtype=np.int32)
 
 
@@ -41,42 +44,83 @@ class Submission:
     sampling: Sampling
     max_tokens: int | None
     stop_token_ids: Int32Array
+    choice: int = 0
+    first_choice_key: int | None = None
+    priority: int = 0
+    cache_salt: str = ""
+    remaining_s: float | None = None
+    traceparent: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class Req:
     """A request in the manager. `output_ids` is current while it waits; while it runs, its row
     holds the ids.
+
+    `rank` orders requests, lowest first: a time of arrival that is earlier the higher the priority.
+    So a request that waits gains on all that come later, whatever their priority.
     """
 
+    submission: Submission
     session_id: int
-    key: int
-    arrival: int
-    request_id: str
-    prompt_ids: Int32Array
-    sampling: Sampling
+    arrival: int  # names it: how many requests came before
+    rank: tuple[float, int]
     limit_len: int  # prompt and answer together never pass it, in tokens
-    stop_token_ids: Int32Array
+    story: Story
+    deadline_s: float | None = None
+    first_choice: Req | None = None  # not admitted before the prompt of that one is sent
     state: ReqState = ReqState.WAITING
     table_idx: int | None = None
     output_ids: Int32Array = field(default_factory=lambda: EMPTY)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state is ReqState.ENDED
+
+    @property
+    def key(self) -> int:
+        return self.submission.key
+
+    @property
+    def prompt_ids(self) -> Int32Array:
+        return self.submission.prompt_ids
+
+    @property
+    def stop_token_ids(self) -> Int32Array:
+        return self.submission.stop_token_ids
 
     @property
     def known_len(self) -> int:
         """Tokens whose ids are known while it waits."""
         return len(self.prompt_ids) + len(self.output_ids)
 
+    @property
+    def known_ids(self) -> bytes:
+        """Those ids, int32 in bytes."""
+        return self.prompt_ids.tobytes() + self.output_ids.tobytes()
+
     def row_open(self, table_idx: int) -> RowOpen:
         """What the runner is told of it when it gets a row."""
+        sampling = self.submission.sampling
         return RowOpen(
             table_idx=table_idx,
             prompt_len=len(self.prompt_ids),
-            temperature=self.sampling.temperature,
-            top_k=max(self.sampling.top_k, 0),
-            top_p=self.sampling.top_p,
-            seed=self.sampling.seed,
-            choice=0,
+            temperature=sampling.temperature,
+            top_k=max(sampling.top_k, 0),
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            choice=self.submission.choice,
+            traceparent=self.submission.traceparent,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request got its first row, with so many tokens of its prompt cached; for its session."""
+
+    session_id: int
+    key: int
+    cached_len: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +175,23 @@ def limit_len_of(submission: Submission, runner: RunnerDescription) -> int:
             "stop.max_tokens",
             f"prompt {prompt_len} + stop.max_tokens {submission.max_tokens} tokens pass "
             f"max_seq_len {runner.max_seq_len}",
+        )
+    if not -MAX_PRIORITY <= submission.priority <= MAX_PRIORITY:
+        raise _invalid(
+            Reason.INVALID_FIELD,
+            "priority",
+            f"priority is {submission.priority}; it must be {-MAX_PRIORITY} to {MAX_PRIORITY}",
+        )
+    if len(submission.cache_salt.encode()) > MAX_SALT_BYTES:
+        raise _invalid(
+            Reason.INVALID_FIELD,
+            "cache_salt",
+            f"cache_salt has {len(submission.cache_salt.encode())} bytes; at most {MAX_SALT_BYTES} "
+            "are allowed",
+        )
+    if submission.choice < 0:
+        raise _invalid(
+            Reason.INVALID_FIELD, "choice", f"choice is {submission.choice}; they go from 0 up"
         )
     if prompt_len + 1 > runner.pool_tokens:
         raise _invalid(

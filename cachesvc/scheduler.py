@@ -1,24 +1,50 @@
-"""What runs next: first come, first served, continuous batching, chunked prefill beside decode.
+"""What runs next: continuous batching, chunked prefill beside decode, requests in order of rank.
 
-A step is built in one order: close rows that ended; let running rows go on, decode first, the
-youngest preempted where pages are short; admit waiting requests in order of arrival.
+A step is built in one order: close rows that ended; put full pages of known ids into the prefix
+tree; let running rows go on, decode first, the one of last rank preempted where pages are short;
+admit waiting requests.
 """
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
-from operator import attrgetter
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from cachesvc.manager import CacheManager, TableWrite
-from cachesvc.request import EMPTY, FinishCause, Finished, Req, ReqState
-from cachesvc.step import Continued, RowSteps, Sampled, Step, StepRecord, joined
+from cachesvc.admission import Admitter
+from cachesvc.ledger import ChangeReason
+from cachesvc.limits import Limits
+from cachesvc.manager import CacheManager
+from cachesvc.page_table import TableWrite, joined
+from cachesvc.prefill import Chunk, PrefillBudget
+from cachesvc.request import EMPTY, Admitted, FinishCause, Finished, Req, ReqState
+from cachesvc.step import Sampled, Step, StepRecord
+from cachesvc.story import Preemption, Stories
+from cachesvc.waiting import WaitingQueue
 from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RowOpen
 
-_ARRIVAL = attrgetter("arrival")
+
+@dataclass
+class SchedulerTotals:
+    """Counters that only grow."""
+
+    preempted: int = 0
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    cached_tokens: int = 0  # of first admissions
+    admitted_prompt_tokens: int = 0
+
+
+class _Built(NamedTuple):
+    """A step in the making."""
+
+    closed: list[int]
+    opened: list[RowOpen]
+    writes: dict[int, TableWrite]  # by row
 
 
 class Scheduler:
@@ -27,244 +53,198 @@ class Scheduler:
     `outputs` collects what sessions are to hear; whoever drives the scheduler takes it.
     """
 
-    def __init__(self, manager: CacheManager, step_budget_tokens: int) -> None:
+    def __init__(self, manager: CacheManager, stories: Stories, limits: Limits) -> None:
         self.manager = manager
-        self.outputs: list[Sampled | Finished] = []
-        self.preempted_total = 0
-        self.prompt_tokens_total = 0
-        self.sampled_tokens_total = 0
-        self._budget = step_budget_tokens
-        self._openings = 0
-        self._waiting: list[Req] = []  # by arrival
-        self._running: list[int] = []  # table_idx by arrival
-        self._ended: list[int] = []  # rows whose request is over, to be closed with the next step
-
-    @property
-    def waiting_count(self) -> int:
-        return len(self._waiting)
+        self.outputs: list[Sampled | Admitted | Finished] = []
+        self.totals = SchedulerTotals()
+        self.waiting = WaitingQueue()
+        self._admitter = Admitter(self.waiting, stories)
+        self._limits = limits
+        self._plan_id = 0
+        self._running: list[int] = []  # table_idx by rank
+        self._ended: list[tuple[int, ChangeReason]] = []  # rows to be closed with the next step
 
     @property
     def running_count(self) -> int:
         return len(self._running)
 
-    def submit(self, req: Req) -> None:
-        bisect.insort(self._waiting, req, key=_ARRIVAL)
-
-    def end(self, req: Req) -> None:
+    def end(self, req: Req, reason: ChangeReason) -> None:
         """Take a request out, whatever it was doing; its row closes with the next step, late
         results are dropped.
         """
         if req.state is ReqState.WAITING:
-            self._waiting.remove(req)
+            self.waiting.remove(req)
         elif req.state is ReqState.RUNNING:
             assert req.table_idx is not None
-            self._retire(req.table_idx)
-            self._ended.append(req.table_idx)
+            rows = self.manager.rows
+            req.output_ids = rows.output_ids(req.table_idx)
+            rows.live[req.table_idx] = False
+            self._running.remove(req.table_idx)
+            self._ended.append((req.table_idx, reason))
         req.state = ReqState.ENDED
 
     def finish(self, req: Req, cause: FinishCause) -> None:
         """End a request and tell its session."""
-        self.end(req)
+        self.end(req, ChangeReason.FINISHED)
         self.outputs.append(Finished(req.session_id, req.key, cause))
 
-    def start_over(self, manager: CacheManager) -> None:
-        """Every row is gone, with its pages: running requests wait again, by arrival, with what
-        they sampled.
-        """
+    def put_back(self) -> None:
+        """Every row is about to go: running requests wait again with what they sampled."""
         for idx in self._running:
             self._put_back(idx)
         self._running.clear()
         self._ended.clear()
-        self.manager = manager
+
+    def finish_what_no_longer_fits(self) -> None:
+        """Waiting requests that sampled more than the pool, which became smaller, holds."""
+        for req in self.waiting:
+            if ceil_div(req.known_len, self.manager.page_size) > self.manager.usable_count:
+                self.finish(req, FinishCause.CACHE_FULL)
 
     def requests(self) -> Iterator[Req]:
         """Every request that has not ended, running ones first."""
         for idx in self._running:
-            req = self.manager.rows.req[idx]
-            assert req is not None
-            yield req
-        yield from list(self._waiting)
+            yield self._req(idx)
+        yield from self.waiting
 
     # Building a step
 
-    def schedule(self) -> Step | None:
+    def schedule(self, plan_id: int) -> Step | None:
         """The next step, or None when there is nothing to compute and no row to close."""
-        closed = self._close_ended()
-        decode, prefill, budget_left, preempted = self._continue_running(closed)
-        writes = [self.manager.grow(decode, self.manager.rows.cached_len[decode] + 1)]
-        opened: list[RowOpen] = []
-        if not preempted:
-            prefill = self._admit(prefill, budget_left, opened, writes)
-        if not (closed or opened or len(decode) or prefill):
+        self._plan_id = self.manager.ledger.plan_id = plan_id
+        built = _Built(self._close_ended(), [], {})
+        self._share(built)
+        decode, prefill, preempted = self._continue_running(built)
+        budget = PrefillBudget(
+            max(self._limits.step_budget_tokens - len(decode), 1),  # prefill is never starved
+            self._limits.long_len,
+            self._limits.max_long_prefills,
+        )
+        for idx, tokens_to_go in prefill:
+            budget.ask(idx, tokens_to_go)
+        grown = self.manager.grow(decode, self.manager.rows.cached_len[decode] + 1)
+        if len(self.waiting):
+            self._admit(budget, built, preempted=preempted)
+        chunks = budget.chunks()
+        if not (built.closed or built.opened or len(decode) or chunks):
             return None
-        return self._step(closed, opened, writes, decode, prefill)
+        return self._step(built, joined([*built.writes.values(), grown]), decode, chunks)
 
     def empty_step(self) -> Step:
         """A step that computes nothing, for a plan that only resets rows."""
-        return self._step([], [], [], EMPTY, [])
+        return self._step(_Built([], [], {}), joined([]), EMPTY, [])
 
     def _step(
-        self,
-        closed: list[int],
-        opened: list[RowOpen],
-        writes: list[TableWrite],
-        decode: Int32Array,
-        prefill: list[tuple[int, int]],
+        self, built: _Built, write: TableWrite, decode: Int32Array, chunks: list[Chunk]
     ) -> Step:
-        steps, record = self._advance(decode, prefill)
-        return Step(
-            close_rows=np.array(closed, dtype=np.int32),
-            open_rows=tuple(opened),
-            write=joined(writes),
-            steps=steps,
-            record=record,
-        )
-
-    def _close_ended(self) -> list[int]:
-        closed = self._ended
-        self._ended = []
-        for idx in closed:
-            self.manager.close_row(idx)
-        return closed
-
-    def _continue_running(self, closed: list[int]) -> Continued:
-        """What running rows compute. Rows that are preempted or end here are added to `closed`."""
-        preempted = False
-        while True:
-            decode, prefill = self._wanting()
-            lacking = int(
-                self.manager.missing_pages(decode, self.manager.rows.cached_len[decode] + 1).sum()
-            )
-            if lacking <= self.manager.pool.free_count:
-                break
-            if len(self._running) == 1:
-                self._end_when_alone(self._running[0], closed)
-            else:
-                closed.append(self._preempt_youngest())
-                preempted = True
-        budget = max(self._budget - len(decode), 1)  # prefill is never starved
-        chunks: list[tuple[int, int]] = []
-        for idx, wanted in prefill:
-            if budget > 0:
-                chunks.append((idx, min(wanted, budget)))
-                budget -= chunks[-1][1]
-        return Continued(decode, chunks, budget, preempted)
-
-    def _wanting(self) -> tuple[Int32Array, list[tuple[int, int]]]:
-        """Rows that may compute: those that decode one token, and (row, tokens left) of those that
-        prefill.
-        """
         rows = self.manager.rows
-        running = np.array(self._running, dtype=np.int32)
-        total_len = rows.known_len[running] + rows.pending_len[running]
-        wants = (total_len < rows.limit_len[running]) & ~rows.pool_is_full[running]
-        decode = running[wants & rows.has_sampled[running]]
-        prefill = running[wants & ~rows.has_sampled[running]]
-        left = rows.known_len[prefill] - rows.cached_len[prefill]
-        return decode, list(zip(prefill.tolist(), left.tolist(), strict=True))
-
-    def _end_when_alone(self, idx: int, closed: list[int]) -> None:
-        """The pool holds no page for the only running row: it ends once its outstanding tokens are
-        here.
-        """
-        self.manager.rows.pool_is_full[idx] = True
-        if self.manager.rows.pending_len[idx] == 0:
-            req = self.manager.rows.req[idx]
-            assert req is not None
-            self.finish(req, FinishCause.CACHE_FULL)
-            closed.extend(self._close_ended())
-
-    def _preempt_youngest(self) -> int:
-        """Take the row of the request that arrived last; it waits again, ahead of all that arrived
-        later.
-        """
-        idx = self._running.pop()
-        self.preempted_total += 1
-        self._put_back(idx)
-        self.manager.close_row(idx)
-        return idx
-
-    def _put_back(self, idx: int) -> None:
-        rows = self.manager.rows
-        req = rows.req[idx]
-        assert req is not None
-        req.output_ids = rows.output_ids(idx)
-        req.state, req.table_idx = ReqState.WAITING, None
-        bisect.insort(self._waiting, req, key=_ARRIVAL)
-
-    def _admit(
-        self,
-        prefill: list[tuple[int, int]],
-        budget: int,
-        opened: list[RowOpen],
-        writes: list[TableWrite],
-    ) -> list[tuple[int, int]]:
-        """Give waiting requests rows, and pages for all their known ids, while there are any and
-        budget is left.
-        """
-        prefill = list(prefill)
-        manager = self.manager
-        while self._waiting and budget > 0 and manager.rows.unused_count:
-            req = self._waiting[0]
-            needed = ceil_div(req.known_len, manager.page_size)
-            if needed > manager.pool.num_pages:  # what it sampled in a larger pool
-                self.finish(req, FinishCause.CACHE_FULL)
-                continue
-            if needed > manager.pool.free_count:
-                break
-            del self._waiting[0]
-            self._openings += 1
-            idx = manager.open_row(req, self._openings)
-            req.state, req.table_idx = ReqState.RUNNING, idx
-            bisect.insort(self._running, idx, key=self._arrival_of_row)
-            opened.append(req.row_open(idx))
-            writes.append(
-                manager.grow(np.array([idx], dtype=np.int32), manager.rows.known_len[[idx]])
-            )
-            prefill.append((idx, min(req.known_len, budget)))
-            budget -= prefill[-1][1]
-        return prefill
-
-    def _arrival_of_row(self, idx: int) -> int:
-        req = self.manager.rows.req[idx]
-        assert req is not None
-        return req.arrival
-
-    def _advance(
-        self, decode: Int32Array, prefill: list[tuple[int, int]]
-    ) -> tuple[RowSteps, StepRecord]:
-        """Move the rows past this step, and say what it computes."""
-        rows = self.manager.rows
-        prefill_rows = np.array([idx for idx, _ in prefill], dtype=np.int32)
-        chunk_lens = np.array([chunk for _, chunk in prefill], dtype=np.int32)
-        step_rows = np.concatenate((decode, prefill_rows))
-        extend_lens = np.concatenate((np.ones(len(decode), dtype=np.int32), chunk_lens))
-        cached_lens = rows.cached_len[step_rows]
-        literals = [
-            rows.ids[idx, (at := rows.cached_len[idx]) : at + chunk] for idx, chunk in prefill
-        ]
-        device_lens = cached_lens + extend_lens
-        samples = device_lens == rows.known_len[step_rows] + rows.pending_len[step_rows]
-        rows.cached_len[step_rows] = device_lens
-        sampling_rows = step_rows[samples]
-        rows.pending_len[sampling_rows] += 1
-        rows.has_sampled[sampling_rows] = True
-        self.prompt_tokens_total += int(chunk_lens.sum())
-        steps = RowSteps(
-            rows=step_rows,
-            cached_lens=cached_lens,
-            extend_lens=extend_lens,
-            num_literals=np.concatenate((np.zeros(len(decode), dtype=np.int32), chunk_lens)),
-            samples=samples,
-            literal_ids=np.concatenate(literals) if literals else EMPTY,
-        )
+        steps = rows.advance(decode, chunks)
+        self.manager.note_filled(self._plan_id, steps)
+        self.totals.prompt_tokens += len(steps.literal_ids)
+        sampling_rows = steps.rows[steps.samples]
         record = StepRecord(
             sampling_rows=sampling_rows,
             generations=rows.generation[sampling_rows],
             row_reqs=tuple(rows.req),
             continues=len(decode) > 0,
         )
-        return steps, record
+        closed = np.array(built.closed, dtype=np.int32)
+        return Step(closed, tuple(built.opened), write, steps, record)
+
+    def _close_ended(self) -> list[int]:
+        ended, self._ended = self._ended, []
+        for idx, reason in ended:
+            self.manager.close_row(idx, reason)
+        return [idx for idx, _ in ended]
+
+    def _share(self, built: _Built) -> None:
+        if self._running:
+            running = np.array(self._running, dtype=np.int32)
+            for idx in self.manager.rows_to_share(running):
+                built.writes[idx] = self.manager.share(idx)
+
+    def _continue_running(self, built: _Built) -> tuple[Int32Array, list[tuple[int, int]], bool]:
+        """What running rows want: those that decode, those that prefill with their tokens to go,
+        and whether any was preempted for it.
+        """
+        preempted = False
+        while True:
+            decode, prefill = self._wanting()
+            missing = self.manager.missing_pages(decode, self.manager.rows.cached_len[decode] + 1)
+            lacking = int(missing.sum()) - self.manager.available_count
+            if lacking <= 0:
+                return decode, prefill, preempted
+            if len(self._running) == 1:
+                self._end_when_alone(self._running[0], built)
+            else:
+                first = self._req(int(decode[missing > 0][0]))
+                self._preempt_last(first, lacking, built)
+                preempted = True
+
+    def _wanting(self) -> tuple[Int32Array, list[tuple[int, int]]]:
+        """Rows that may compute: those that decode one token, and (row, tokens to go) of those that
+        prefill.
+        """
+        rows = self.manager.rows
+        running = np.array(self._running, dtype=np.int32)
+        known_len, has_sampled = rows.known_len[running], rows.has_sampled[running]
+        wants = known_len + rows.pending_len[running] < rows.limit_len[running]
+        wants &= ~rows.pool_is_full[running]
+        decode = running[wants & has_sampled]
+        if len(decode) == len(running):
+            return decode, []
+        prefill = wants & ~has_sampled
+        left = known_len[prefill] - rows.cached_len[running[prefill]]
+        return decode, list(zip(running[prefill].tolist(), left.tolist(), strict=True))
+
+    def _end_when_alone(self, idx: int, built: _Built) -> None:
+        """The pool holds no page for the only running row: it ends once its outstanding tokens are
+        here.
+        """
+        self.manager.rows.pool_is_full[idx] = True
+        if self.manager.rows.pending_len[idx] == 0:
+            self.finish(self._req(idx), FinishCause.CACHE_FULL)
+            built.writes.pop(idx, None)
+            built.closed.extend(self._close_ended())
+
+    def _preempt_last(self, first: Req, lacking_pages: int, built: _Built) -> None:
+        """Take the row of the request of last rank: it waits again, ahead of all that come after.
+        What was to be written for the row is not.
+        """
+        idx = self._running.pop()
+        self.totals.preempted += 1
+        built.writes.pop(idx, None)
+        req = self._put_back(idx)
+        req.story.preempted(
+            Preemption(self._plan_id, first.arrival, lacking_pages, len(req.output_ids))
+        )
+        self.manager.close_row(idx, ChangeReason.PREEMPTED)
+        built.closed.append(idx)
+
+    def _put_back(self, idx: int) -> Req:
+        req = self._req(idx)
+        req.output_ids = self.manager.rows.output_ids(idx)
+        req.state, req.table_idx = ReqState.WAITING, None
+        self.waiting.add(req)
+        return req
+
+    def _req(self, idx: int) -> Req:
+        req = self.manager.rows.req[idx]
+        assert req is not None
+        return req
+
+    def _admit(self, budget: PrefillBudget, built: _Built, *, preempted: bool) -> None:
+        for req, write in self._admitter.admit(self.manager, budget, preempted=preempted):
+            idx = req.table_idx
+            assert idx is not None
+            bisect.insort(self._running, idx, key=lambda idx: self._req(idx).rank)
+            built.opened.append(req.row_open(idx))
+            built.writes[idx] = write
+            if len(req.story.admissions) == 1:
+                cached_len = req.story.admissions[0].cached_len
+                self.totals.cached_tokens += cached_len
+                self.totals.admitted_prompt_tokens += len(req.prompt_ids)
+                self.outputs.append(Admitted(req.session_id, req.key, cached_len))
 
     # Reading a result
 
@@ -277,24 +257,21 @@ class Scheduler:
         at, token_ids = record.sampling_rows[wanted], sampled_ids[wanted]
         if not len(at):
             return
-        rows.ids[at, rows.known_len[at]] = token_ids
-        rows.known_len[at] += 1
+        known_len = rows.known_len[at]
+        rows.ids[at, known_len] = token_ids
+        known_len += 1
+        rows.known_len[at] = known_len
         rows.pending_len[at] -= 1
-        self.sampled_tokens_total += len(at)
+        self.totals.sampled_tokens += len(at)
         self.outputs.append(Sampled(rows.session_id[at], rows.key[at], token_ids))
         stopped = (rows.stop_ids[at, : rows.max_stop_ids] == token_ids[:, None]).any(axis=1)
-        at_limit = rows.known_len[at] >= rows.limit_len[at]
+        at_limit = known_len >= rows.limit_len[at]
         out_of_pages = rows.pool_is_full[at] & (rows.pending_len[at] == 0)
         for nth in np.flatnonzero(stopped | at_limit | out_of_pages).tolist():
-            req = rows.req[int(at[nth])]
-            assert req is not None
+            req = self._req(int(at[nth]))
             if stopped[nth]:
                 self.finish(req, FinishCause.STOP_TOKEN)
             elif at_limit[nth]:
                 self.finish(req, FinishCause.MAX_TOKENS)
             else:
                 self.finish(req, FinishCause.CACHE_FULL)
-
-    def _retire(self, idx: int) -> None:
-        self.manager.rows.live[idx] = False
-        self._running.remove(idx)

@@ -26,7 +26,7 @@ async def serve(config: CacheConfig) -> None:
     """Run until SIGTERM. Errors: SetupError when an address is taken, or the recording cannot be
     written.
     """
-    core = Core(step_budget_tokens=config.step_budget_tokens, credits=config.credits)
+    core = Core(config.limits)
     service = CacheService(core, config.runner)
     host = ServiceHost(config.listen, [SERVICE_NAME])
     cache_pb2_grpc.add_CacheServiceServicer_to_server(service, host.grpc_server)
@@ -56,6 +56,7 @@ async def _serve_sessions(service: CacheService, host: ServiceHost, grace_s: flo
     tasks = [
         asyncio.create_task(service.runner_client.run()),
         asyncio.create_task(_publish_health(service, host)),
+        asyncio.create_task(service.keep_time()),
     ]
     stop = asyncio.create_task(host.wait_for_stop())
     done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -64,7 +65,7 @@ async def _serve_sessions(service: CacheService, host: ServiceHost, grace_s: flo
         await host.within_grace(asyncio.create_task(service.idle.wait()), grace_s)
     for task in tasks:
         task.cancel()
-    await host.stop(0 if service.core.live_count else SESSION_GRACE_S)
+    await host.stop(0 if len(service.core.live) else SESSION_GRACE_S)
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, Exception):
             raise outcome

@@ -11,6 +11,7 @@ import structlog
 from pagewire.v1 import cache_pb2 as pb
 from pagewire.v1 import cache_pb2_grpc
 
+from cachesvc.admin import explanation, page_history, pages_of_request
 from cachesvc.core import Core
 from cachesvc.request import Finished, Submission
 from cachesvc.runner_client import RunnerClient
@@ -30,6 +31,9 @@ from servicekit.sampling import Sampling
 
 log = structlog.get_logger()
 
+TICK_S = 0.1  # how late a waiting request may expire
+CHECK_AFTER_TICKS = 10  # of idleness: once, then again after the next work
+
 
 class CacheService(cache_pb2_grpc.CacheServiceServicer):
     """Owns the sessions."""
@@ -44,6 +48,7 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         self._sessions: dict[int, GatewaySession] = {}
         self._next_session_id = 1
         self._told: tuple[bool, object] = (False, None)
+        self._idle_ticks = 0
 
     async def Session(  # noqa: N802 # the RPC's name
         self, request_iterator: AsyncIterator[pb.SessionRequest], context: Any
@@ -67,6 +72,34 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         self, request: pb.GetStatsRequest, context: Any
     ) -> pb.GetStatsResponse:
         return stats_of(self.core)
+
+    async def PageHistory(  # noqa: N802 # the RPC's name
+        self, request: pb.PageHistoryRequest, context: Any
+    ) -> pb.PageHistoryResponse:
+        return page_history(self.core, request.page_id)
+
+    async def RequestPages(  # noqa: N802 # the RPC's name
+        self, request: pb.RequestPagesRequest, context: Any
+    ) -> pb.RequestPagesResponse:
+        return pages_of_request(self.core, request.request_id)
+
+    async def Explain(  # noqa: N802 # the RPC's name
+        self, request: pb.ExplainRequest, context: Any
+    ) -> pb.ExplainResponse:
+        return explanation(self.core, request.request_id)
+
+    async def FlushCache(  # noqa: N802 # the RPC's name
+        self, request: pb.FlushCacheRequest, context: Any
+    ) -> pb.FlushCacheResponse:
+        return pb.FlushCacheResponse(evicted_pages=self.core.ready_scheduler().manager.flush())
+
+    async def CheckIntegrity(  # noqa: N802 # the RPC's name
+        self, request: pb.CheckIntegrityRequest, context: Any
+    ) -> pb.CheckIntegrityResponse:
+        violations = self.core.check_integrity()
+        self._on_change()
+        self.runner_client.wake()
+        return pb.CheckIntegrityResponse(violations=violations)
 
     def _open(self, first: pb.SessionRequest | None) -> GatewaySession:
         if self._draining:
@@ -127,7 +160,7 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                     field="key",
                 )
             session.last_key = submit.key
-            self.core.submit(session.session_id, _submission(submit))
+            self.core.submit(session.session_id, _submission(submit), self._now_s())
         except PagewireError as error:
             session.put_rejected(submit.key, error)
         else:
@@ -136,11 +169,14 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
     def _on_change(self) -> None:
         """Deliver what the core has for sessions, and tell them when the runner comes or goes."""
         for output in self.core.take_outputs():
-            if isinstance(output, Finished):
-                if (session := self._sessions.get(output.session_id)) is not None:
-                    session.put_finished(output)
-            else:
+            if isinstance(output, Sampled):
                 self._deliver(output)
+            elif (session := self._sessions.get(output.session_id)) is None:
+                continue
+            elif isinstance(output, Finished):
+                session.put_finished(output)
+            else:
+                session.put_admitted(output)
         self._tell_sessions()
         self._announce()
 
@@ -166,9 +202,27 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
             except FailedPrecondition as mismatch:
                 session.end(mismatch)  # it opened when there was nothing to compare with
 
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def keep_time(self) -> None:
+        """Let requests expire that wait past their time, and recount pages in quiet moments; until
+        cancelled.
+        """
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.core.tick(self._now_s())
+            if self.core.is_idle and self.core.scheduler is not None:
+                self._idle_ticks += 1
+                if self._idle_ticks == CHECK_AFTER_TICKS and self.core.check_integrity():
+                    self.runner_client.wake()
+            else:
+                self._idle_ticks = 0
+            self._on_change()
+
     def _announce(self) -> None:
         self.changed.set()
-        if self.core.live_count:
+        if len(self.core.live):
             self.idle.clear()
         else:
             self.idle.set()
@@ -198,4 +252,12 @@ def _submission(submit: pb.Submit) -> Submission:
         sampling=Sampling(**given),
         max_tokens=submit.max_tokens if submit.HasField("max_tokens") else None,
         stop_token_ids=np.array(submit.stop_token_ids, dtype=np.int32),
+        choice=submit.choice,
+        first_choice_key=submit.first_choice_key if submit.HasField("first_choice_key") else None,
+        priority=submit.priority,
+        cache_salt=submit.cache_salt,
+        remaining_s=(
+            submit.remaining.ToNanoseconds() / 1e9 if submit.HasField("remaining") else None
+        ),
+        traceparent=submit.traceparent,
     )

@@ -6,7 +6,7 @@ import asyncio
 
 from pagewire.v1 import cache_pb2 as pb
 
-from cachesvc.request import Finished
+from cachesvc.request import Admitted, Finished
 from servicekit.errors import PagewireError
 from servicekit.plan import RunnerDescription
 
@@ -62,6 +62,10 @@ class GatewaySession:
         self._pending.step_output.token_ids.extend(token_ids)
         self._ready.set()
 
+    def put_admitted(self, admitted: Admitted) -> None:
+        self._pending.admitted.add(key=admitted.key, cached_tokens=admitted.cached_len)
+        self._ready.set()
+
     def put_finished(self, finished: Finished) -> None:
         ended = self._pending.finished.add(
             key=finished.key, cause=pb.FinishCause.Value(f"FINISH_CAUSE_{finished.cause.value}")
@@ -72,10 +76,13 @@ class GatewaySession:
 
 
 def _rejected(key: int, error: PagewireError) -> pb.Rejected:
-    return pb.Rejected(
+    rejected = pb.Rejected(
         key=key,
         code=error.code_name,
         reason=error.reason,
         message=error.message,
         metadata=error.metadata,
     )
+    if error.retry_after_s is not None:
+        rejected.retry_after.FromNanoseconds(round(error.retry_after_s * 1e9))
+    return rejected

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cachesvc.manager import NO_WRITE, TableWrite
+from cachesvc.page_table import TableWrite
 from cachesvc.request import Req
-from servicekit.plan import BoolArray, Int32Array, RowOpen
+from cachesvc.rows import RowSteps
+from servicekit.plan import Int32Array, RowOpen
 
 
 class Sampled(NamedTuple):
@@ -21,26 +22,6 @@ class Sampled(NamedTuple):
     session_ids: Int32Array
     keys: Int32Array
     token_ids: Int32Array
-
-
-class RowSteps(NamedTuple):
-    """What rows compute in a step, parallel arrays; `num_literals` 0 is the token last sampled."""
-
-    rows: Int32Array
-    cached_lens: Int32Array
-    extend_lens: Int32Array
-    num_literals: Int32Array
-    samples: BoolArray
-    literal_ids: Int32Array
-
-
-class Continued(NamedTuple):
-    """What running rows compute in a step."""
-
-    decode: Int32Array  # rows with one token each
-    prefill: list[tuple[int, int]]  # rows, and the length of their chunk
-    budget_left: int  # in tokens
-    preempted: bool  # pages were short
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +43,3 @@ class Step:
     write: TableWrite
     steps: RowSteps
     record: StepRecord
-
-
-def joined(writes: list[TableWrite]) -> TableWrite:
-    """The writes as one, in order."""
-    given = [write for write in writes if len(write.rows)]
-    if len(given) <= 1:
-        return given[0] if given else NO_WRITE
-    return TableWrite(*(np.concatenate(columns) for columns in zip(*given, strict=True)))

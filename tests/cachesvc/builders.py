@@ -8,6 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from cachesvc.core import Core
+from cachesvc.limits import Limits
+from cachesvc.live_requests import LiveRequests
+from cachesvc.manager import CacheManager
 from cachesvc.request import Req, Submission
 from servicekit.plan import Attached, Int32Array, Plan, RowOpen, RunnerDescription
 from servicekit.sampling import Sampling
@@ -44,6 +47,7 @@ def submission(
     max_tokens: int | None = None,
     seed: int | None = None,
     stop: Sequence[int] = (),
+    **changes: object,
 ) -> Submission:
     return Submission(
         key=key,
@@ -52,26 +56,25 @@ def submission(
         sampling=Sampling(seed=key if seed is None else seed),
         max_tokens=max_tokens,
         stop_token_ids=ints(*stop),
+        **changes,  # type: ignore[arg-type] # the tests name real fields
     )
 
 
 def request(key: int = 1, prompt: Sequence[int] = (1, 2, 3), limit_len: int = 24) -> Req:
     """A request as the scheduler holds it, waiting."""
-    return Req(
-        session_id=1,
-        key=key,
-        arrival=key,
-        request_id=f"request-{key}",
-        prompt_ids=ints(*prompt),
-        sampling=Sampling(seed=key),
-        limit_len=limit_len,
-        stop_token_ids=ints(),
-    )
+    wanted = submission(key, prompt)
+    return replace(LiveRequests(aging_s=1).begin(1, wanted, limit_len, 1, 0), arrival=key)
+
+
+def locs_of(manager: CacheManager, idx: int) -> list[int]:
+    """The row of the host page table, as far as it has pages."""
+    end = int(manager.rows.num_pages[idx]) * manager.page_size
+    return manager.page_table.locs[idx, :end].tolist()
 
 
 def attached_core(budget: int = 64, credits: int = 2, **changes: object) -> Core:
     """A core whose runner has just come, with nothing executed."""
-    core = Core(step_budget_tokens=budget, credits=credits)
+    core = Core(Limits(step_budget_tokens=budget, credits=credits))
     core.attached(
         Attached(describe(**changes), boot_id="boot-1", last_executed=0, last_manager_id="")
     )

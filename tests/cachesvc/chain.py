@@ -12,6 +12,7 @@ from pagewire.v1 import cache_pb2 as pb
 from pagewire.v1 import cache_pb2_grpc, runner_pb2_grpc
 
 from cachesvc.core import Core
+from cachesvc.limits import Limits
 from cachesvc.service import CacheService
 from tests.cachesvc.fake_runner import continuation
 from tests.cachesvc.fake_runner_service import FakeRunnerService
@@ -60,7 +61,7 @@ class Chain:
 @asynccontextmanager
 async def manager_of(runner_address: str) -> AsyncIterator[tuple[CacheService, grpc.aio.Channel]]:
     """A manager that keeps attaching to `runner_address`, and a channel to it."""
-    service = CacheService(Core(step_budget_tokens=64, credits=2), runner_address)
+    service = CacheService(Core(Limits(step_budget_tokens=64, credits=2)), runner_address)
     client = asyncio.create_task(service.runner_client.run())
     try:
         async with served(ADD_CACHE, service) as address, channel_to(address) as channel:

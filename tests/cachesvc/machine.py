@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cachesvc.core import Core
+from cachesvc.limits import Limits
 from tests.cachesvc.builders import describe, submission
 from tests.cachesvc.damage import KINDS
 from tests.cachesvc.fake_runner import FakeRunner
@@ -204,7 +205,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(token_id=TOKEN_IDS, num_steps=FEW, reads_last=st.booleans())
     def let_a_stranger_drive(self, token_id: int, num_steps: int, reads_last: bool) -> None:
         """Another manager attaches to our runner, runs a request of its own, and dies."""
-        stranger = Wire(Core(step_budget_tokens=3, credits=2), self.world.wire.runner)
+        stranger = Wire(Core(Limits(step_budget_tokens=3, credits=2)), self.world.wire.runner)
         stranger.attach()
         wanted = submission(1, [token_id], seed=self._next_seed())
         truth = truth_of(wanted, self.world.description)

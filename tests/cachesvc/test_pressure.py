@@ -30,7 +30,7 @@ def test_the_youngest_is_preempted_when_two_rows_need_the_last_page() -> None:
     assert plan.close_rows.tolist() == [1]
     assert plan.step_rows.tolist() == [0]
     assert plan.write_locs.tolist() == [4, 5, 6, 7]  # the page that the preempted row gave back
-    assert (joined.core.scheduler.running_count, joined.core.scheduler.waiting_count) == (1, 1)
+    assert (joined.core.scheduler.running_count, len(joined.core.scheduler.waiting)) == (1, 1)
     assert joined.core.scheduler.preempted_total == 1
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cachesvc.core import Core
+from cachesvc.limits import Limits
 from cachesvc.request import FinishCause
 from servicekit.errors import FailedPrecondition, Reason
 from tests.cachesvc.builders import attached_core, describe, ints, submission
@@ -21,7 +22,7 @@ def boot(joined: Wire, **changes: object) -> None:
 
 class TestAttach:
     def test_a_fresh_manager_knows_no_life_and_any_model(self) -> None:
-        request = Core(step_budget_tokens=1, credits=1).attach_request()
+        request = Core(Limits(step_budget_tokens=1, credits=1)).attach_request()
         assert (request.protocol_version, request.boot_id) == (1, "")
         assert request.last_result_plan_id is None
         assert request.model_fingerprint == ""
@@ -157,7 +158,7 @@ class TestAStrangerInBetween:
     def stranger_drives(self, joined: Wire, num_plans: int) -> Wire:
         """Another manager takes the runner over and leaves its last result unacknowledged."""
         joined.cut()
-        stranger = Wire(Core(step_budget_tokens=64, credits=2), joined.runner)
+        stranger = Wire(Core(Limits(step_budget_tokens=64, credits=2)), joined.runner)
         stranger.attach()
         stranger.core.submit(1, submission(9, max_tokens=9))
         for _ in range(num_plans):
@@ -172,7 +173,7 @@ class TestAStrangerInBetween:
         joined = wire_in_motion()
         joined.deliver_plan()
         joined.cut()
-        fresh = Wire(Core(step_budget_tokens=64, credits=2), joined.runner)
+        fresh = Wire(Core(Limits(step_budget_tokens=64, credits=2)), joined.runner)
         fresh.attach()
         assert [one.plan_id for one in fresh.answers] == [2]
         fresh.deliver_all()
@@ -182,7 +183,7 @@ class TestAStrangerInBetween:
         joined = wire_in_motion()
         joined.deliver_plan()
         joined.cut()
-        fresh = Wire(Core(step_budget_tokens=64, credits=2), joined.runner)
+        fresh = Wire(Core(Limits(step_budget_tokens=64, credits=2)), joined.runner)
         fresh.attach()
         plan = fresh.send()
         assert plan is not None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cachesvc.core import Core
+from cachesvc.limits import Limits
 from servicekit.errors import InvalidArgument, PagewireError, Reason, Unavailable
 from tests.cachesvc.builders import attached_core, describe, submission
 from tests.cachesvc.truth import truth_of
@@ -16,7 +17,7 @@ from tests.cachesvc.wire import Wire, wire
 def refused(core: Core, *args: object, **wishes: object) -> PagewireError:
     with pytest.raises(InvalidArgument) as caught:
         core.submit(1, submission(*args, **wishes))  # type: ignore[arg-type]
-    assert core.live_count == 0
+    assert len(core.live) == 0
     assert core.next_plan() is not None  # the one that resets rows
     assert core.scheduler is not None
     assert core.scheduler.manager.pool.free_count == core.scheduler.manager.pool.num_pages
@@ -84,12 +85,12 @@ def test_two_sessions_may_use_one_key() -> None:
     core = attached_core()
     core.submit(1, submission(7))
     core.submit(2, submission(7))
-    assert core.live_count == 2
+    assert len(core.live) == 2
 
 
 def test_before_the_first_runner_nothing_can_be_submitted() -> None:
     with pytest.raises(Unavailable) as caught:
-        Core(step_budget_tokens=64, credits=2).submit(1, submission())
+        Core(Limits(step_budget_tokens=64, credits=2)).submit(1, submission())
     assert caught.value.reason is Reason.CHAIN_NOT_ATTACHED
 
 
@@ -187,7 +188,7 @@ def test_stop_is_a_finish_and_cancel_is_an_abort() -> None:
     core.stop(1, 1)
     core.cancel(1, 2)
     assert (core.totals.finished, core.totals.cancelled) == (1, 1)
-    assert core.live_count == 0
+    assert len(core.live) == 0
 
 
 def test_a_key_that_ended_or_never_was_is_ignored() -> None:

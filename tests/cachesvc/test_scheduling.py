@@ -91,7 +91,7 @@ def test_requests_run_in_order_of_arrival_and_wait_for_a_row() -> None:
     plan = plan_of(joined.core)
     assert plan.step_rows.tolist() == [0, 1]
     assert plan.literal_ids.tolist() == [1, 2]
-    assert joined.core.scheduler.waiting_count == 1
+    assert len(joined.core.scheduler.waiting) == 1
 
 
 def test_more_requests_than_rows_all_get_their_answers() -> None:

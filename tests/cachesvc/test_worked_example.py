@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cachesvc.core import Core
+from cachesvc.limits import Limits
 from servicekit.plan import Attached, Plan, Result
 from tests.cachesvc.builders import describe, submission
 
@@ -31,7 +32,7 @@ def pages(core: Core) -> tuple[list[int], list[int], int]:
 
 
 def test_eight_pages_of_four_tokens_go_from_free_to_preempted_as_the_page_says() -> None:
-    core = Core(step_budget_tokens=64, credits=2)
+    core = Core(Limits(step_budget_tokens=64, credits=2))
     core.attached(Attached(RUNNER, "boot", 0, ""))
     plans: list[Plan] = []
     seen = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict, deque
 
 from cachesvc.core import Core
-from cachesvc.request import FinishCause, Finished
+from cachesvc.limits import Limits
+from cachesvc.request import Admitted, FinishCause, Finished
 from cachesvc.step import Sampled
 from servicekit.plan import Plan, Refusal, Result
 from tests.cachesvc.builders import describe, submission
@@ -21,11 +22,16 @@ class Heard:
     def __init__(self) -> None:
         self.tokens: dict[RequestKey, list[int]] = defaultdict(list)
         self.finished: dict[RequestKey, Finished] = {}
+        self.cached_len: dict[RequestKey, int] = {}
 
     def take(self, core: Core) -> None:
         for output in core.take_outputs():
             if isinstance(output, Sampled):
                 self._take_tokens(output)
+            elif isinstance(output, Admitted):
+                request_key = (output.session_id, output.key)
+                assert request_key not in self.cached_len, f"{request_key} admitted first twice"
+                self.cached_len[request_key] = output.cached_len
             else:
                 request_key = (output.session_id, output.key)
                 assert request_key not in self.finished, f"{request_key} ended twice"
@@ -124,7 +130,9 @@ class Wire:
 
 def wire(budget: int = 64, credits: int = 2, **changes: object) -> Wire:
     """A core attached to a fake runner of the tiny description, changed."""
-    joined = Wire(Core(step_budget_tokens=budget, credits=credits), FakeRunner(describe(**changes)))
+    joined = Wire(
+        Core(Limits(step_budget_tokens=budget, credits=credits)), FakeRunner(describe(**changes))
+    )
     joined.attach()
     return joined
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cachesvc.core import Core
+from cachesvc.integrity import check_integrity
+from cachesvc.limits import Limits
 from cachesvc.request import FinishCause, ReqState, Submission
 from servicekit.errors import InvalidArgument
 from servicekit.plan import Plan, Refusal, RunnerDescription
+from tests.cachesvc.builders import locs_of
 from tests.cachesvc.damage import damaged
 from tests.cachesvc.fake_runner import FakeRunner
 from tests.cachesvc.truth import Truth, truth_of
@@ -22,13 +27,17 @@ class World:
         budget: int,
         credits: int,
         runner_type: type[FakeRunner] = FakeRunner,
+        **limits: Any,
     ) -> None:
         self.description, self.budget, self.credits = description, budget, credits
+        self.limits = Limits(
+            step_budget_tokens=budget,
+            credits=credits,
+            **{"long_prefill_tokens": 1000, "share_stride_tokens": 1, **limits},
+        )
         self.runner_type = runner_type
         self.num_boots = 1
-        self.wire = Wire(
-            Core(step_budget_tokens=budget, credits=credits), runner_type(description, "boot-1")
-        )
+        self.wire = Wire(Core(self.limits), runner_type(description, "boot-1"))
         self.truths: dict[int, Truth] = {}  # by seed, which no two requests share
         self.seeds: dict[RequestKey, int] = {}
         self.live: list[RequestKey] = []  # by arrival
@@ -37,6 +46,7 @@ class World:
         self.planted: list[Plan] = []
         self.row_keys: dict[int, dict[int, RequestKey]] = {}  # by plan_id, by table_idx
         self.reset_due = False
+        self.nobody_is_passed_over = True  # and nobody comes with a higher priority
         self.attach()
 
     @property
@@ -173,8 +183,8 @@ class World:
         self._every_token_is_the_undisturbed_one()
         self._who_came_first_runs_first()
         self._both_ends_hold_the_same_table_when_nothing_is_under_way()
-        self.core.scheduler.manager.check_integrity()
-        assert self.core.live_count == len(self.live)
+        check_integrity(self.core.scheduler.manager)
+        assert len(self.core.live) == len(self.live)
 
     def check_end(self) -> None:
         """Left alone, everything comes to its end and every page comes back."""
@@ -186,7 +196,7 @@ class World:
         self.check()
         manager = self.core.scheduler.manager
         assert not self.live
-        assert manager.pool.free_count == self.description.num_pages
+        assert manager.available_count == self.description.num_pages
         assert manager.rows.unused_count == self.description.num_rows
         assert self.wire.runner.memory.rows == {}
 
@@ -206,8 +216,12 @@ class World:
 
     def _who_came_first_runs_first(self) -> None:
         reqs = list(self.core.scheduler.requests())
-        assert reqs == sorted(reqs, key=lambda req: req.arrival)
-        assert reqs == sorted(reqs, key=lambda req: req.state is ReqState.WAITING)
+        waiting = [req for req in reqs if req.state is ReqState.WAITING]
+        running = [req for req in reqs if req.state is ReqState.RUNNING]
+        for one_list in (waiting, running):
+            assert one_list == sorted(one_list, key=lambda req: req.rank)
+        if waiting and running and self.nobody_is_passed_over:
+            assert running[-1].rank < waiting[0].rank, (running[-1], waiting[0])
 
     def _both_ends_hold_the_same_table_when_nothing_is_under_way(self) -> None:
         wire = self.wire
@@ -217,5 +231,5 @@ class World:
             return
         manager = self.core.scheduler.manager
         for idx, row in wire.runner.memory.rows.items():
-            assert list(row.table.values()) == manager.locs(idx).tolist()
+            assert list(row.table.values()) == locs_of(manager, idx)
             assert row.length == manager.rows.cached_len[idx]
