@@ -101,10 +101,11 @@ class System:
             )
 
     async def settled(self) -> cache_pb2.GetStatsResponse:
-        """The stats once nothing runs or waits and every page is back."""
+        """The stats once nothing runs or waits and every page is free or evictable."""
         return await self._until(
             lambda stats: (
-                stats.running_requests + stats.waiting_requests + stats.private_pages == 0
+                stats.running_requests + stats.waiting_requests == 0
+                and stats.free_pages + stats.evictable_pages == stats.num_pages
                 and stats.last_plan_id == stats.last_result_plan_id
             )
         )
@@ -121,7 +122,7 @@ class System:
             async with asyncio.timeout(30):
                 while True:
                     stats = await stub.GetStats(cache_pb2.GetStatsRequest())
-                    assert stats.free_pages + stats.private_pages == stats.num_pages
+                    assert pages_of(stats) == stats.num_pages
                     if holds(stats):
                         return stats
                     await asyncio.sleep(0.01)
@@ -133,6 +134,12 @@ class System:
             options=[("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)],
         ) as channel:
             yield inference_pb2_grpc.InferenceServiceStub(channel)
+
+
+def pages_of(stats: cache_pb2.GetStatsResponse) -> int:
+    """The left side of the page equation."""
+    held = stats.locked_pages + stats.private_pages + stats.quarantined_pages
+    return stats.free_pages + stats.evictable_pages + held
 
 
 @contextlib.contextmanager

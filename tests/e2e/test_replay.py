@@ -59,7 +59,7 @@ def outcome(told: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def recorded(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five greedy answers in a pool too small for them, the runner killed among them."""
+    """Five greedy answers in a pool too small for them; amid them the runner is killed."""
     run_dir = tmp_path_factory.mktemp("recorded")
     path = run_dir / "stream"
     pairs = [clear_prompt(tiny_dir, length, NUM_TOKENS) for length in PROMPT_LENS]
@@ -91,6 +91,7 @@ def test_a_fresh_runner_and_a_fake_one_give_the_same_tokens_and_page_table(
     assert outcome(real.stdout) == outcome(again.stdout) == outcome(fake.stdout)
     history = read_history(recorded, allow_cut=False)
     assert history.num_attaches == 2
+    assert all(plan.table_digest is not None for plan in history.plans)
     assert outcome(real.stdout)[2] == "same as recorded"
 
 
