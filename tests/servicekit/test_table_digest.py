@@ -59,3 +59,9 @@ def test_an_entry_past_a_row_counts_for_nothing_and_one_inside_counts() -> None:
     assert digest_of(page_table, {0: 2}) == before
     page_table[0, 1] = 9
     assert digest_of(page_table, {0: 2}) != before
+
+
+def test_rows_of_thousands_of_positions_and_of_few_beside_each_other() -> None:
+    page_table = np.arange(3 * 3000, dtype=np.int32).reshape(3, 3000) * 7
+    for lengths in ({0: 3000, 1: 1, 2: 257}, {0: 256, 2: 512}, {1: 255}):
+        assert digest_of(page_table, lengths) == spelt_out(page_table, lengths)
