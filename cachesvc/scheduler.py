@@ -110,7 +110,7 @@ class Scheduler:
     # Building a step
 
     def schedule(self, plan_id: int) -> Step | None:
-        """The next step, or None when there is nothing to compute and no row to close."""
+        """The next step, or None when it would change nothing."""
         self._plan_id = self.manager.ledger.plan_id = plan_id
         built = _Built(self._close_ended(), [], {})
         self._share(built)
@@ -126,9 +126,10 @@ class Scheduler:
         if len(self.waiting):
             self._admit(budget, built, preempted=preempted)
         chunks = budget.chunks()
-        if not (built.closed or built.opened or len(decode) or chunks):
+        write = joined([*built.writes.values(), grown])
+        if not (built.closed or len(write.rows) or len(decode) or chunks):
             return None
-        return self._step(built, joined([*built.writes.values(), grown]), decode, chunks)
+        return self._step(built, write, decode, chunks)
 
     def empty_step(self) -> Step:
         """A step that computes nothing, for a plan that only resets rows."""
