@@ -204,7 +204,7 @@ class Core:
         scheduler.put_back()
         scheduler.manager.drop_rows(NO_PLAN, ChangeReason.VOIDED)
         ledger = scheduler.manager.ledger
-        ledger.renumber(runner.page_size)
+        ledger.page_size = runner.page_size  # page ids before are of the former one
         evicted_total = scheduler.manager.evicted_total
         scheduler.manager = CacheManager(runner, ledger, self._limits)
         scheduler.manager.evicted_total = evicted_total

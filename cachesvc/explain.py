@@ -6,7 +6,7 @@ from cachesvc.story import Admission, MatchEnd, Preemption, Stories, Story, Wait
 
 _CAUSES = {
     WaitCause.NO_ROW: "every row was taken",
-    WaitCause.NO_PAGES: "it lacked {lacking} pages beyond all that were free or evictable",
+    WaitCause.NO_PAGES: "it lacked {lacking} pages, with one left for each running request",
     WaitCause.NO_BUDGET: "the tokens of a step were used up by requests before it",
     WaitCause.PREEMPTING: "pages were so short that running requests were preempted",
     WaitCause.LONG_PREFILLS: "as many long prompts as are allowed were being computed",

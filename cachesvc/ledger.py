@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from servicekit.plan import Int32Array
 
 CAPACITY = 1 << 17  # entries
-_FLUSH_AT = 512  # notes
 NOBODY = -1  # as a request: none
 
 
@@ -54,25 +53,12 @@ class PageChange(NamedTuple):
     arrival: int
 
 
-class _Note(NamedTuple):
-    """Pages of one change, for one request or for one each."""
-
-    plan_id: int
-    reason: ChangeReason
-    state: PageState
-    first_locs: Int32Array
-    arrivals: int | NDArray[np.int64]
-
-
 class Ledger:
-    """Owns the last `capacity` changes of pages.
-
-    A note costs an append; notes become arrays when there are many, or when somebody asks.
-    """
+    """Owns the last `capacity` changes of pages, one array a column. A note is a few copies."""
 
     def __init__(self, page_size: int, capacity: int = CAPACITY) -> None:
         self.plan_id = 0  # of the plan that is being made
-        self._page_size = page_size
+        self.page_size = page_size
         self._capacity = capacity
         self._written = 0  # entries, ever
         self._plan_ids = np.zeros(capacity, dtype=np.int64)
@@ -80,9 +66,6 @@ class Ledger:
         self._arrivals = np.zeros(capacity, dtype=np.int64)
         self._reasons = np.zeros(capacity, dtype=np.int8)
         self._states = np.zeros(capacity, dtype=np.int8)
-        self._notes: list[
-            tuple[int, ChangeReason, PageState, Int32Array, int | NDArray[np.int64]]
-        ] = []
 
     def note(
         self,
@@ -92,19 +75,22 @@ class Ledger:
         arrivals: int | NDArray[np.int64],
     ) -> None:
         """Pages became `state`, for one request or for one each."""
-        if len(first_locs):
-            self._notes.append(_Note(self.plan_id, reason, state, first_locs, arrivals))
-            if len(self._notes) >= _FLUSH_AT:
-                self._flush()
-
-    def renumber(self, page_size: int) -> None:
-        """Pages of another runner begin; what is here keeps its page ids."""
-        self._flush()
-        self._page_size = page_size
+        count = len(first_locs)
+        if count == 0:
+            return
+        begin = self._written % self._capacity
+        at: slice | NDArray[np.intp] = slice(begin, begin + count)
+        if begin + count > self._capacity:
+            at = np.arange(begin, begin + count) % self._capacity  # the last of an entry stays
+        self._written += count
+        self._page_ids[at] = first_locs // self.page_size
+        self._plan_ids[at] = self.plan_id
+        self._arrivals[at] = arrivals
+        self._reasons[at] = reason
+        self._states[at] = state
 
     def history(self, page_id: int) -> list[PageChange]:
         """What happened to a page, oldest first."""
-        self._flush()
         at = np.flatnonzero(self._page_ids == page_id)
         oldest = self._written % self._capacity  # where the next entry goes
         at = at[np.argsort((at - oldest) % self._capacity)]
@@ -122,24 +108,6 @@ class Ledger:
     @property
     def oldest_plan_id(self) -> int:
         """The plan of the oldest entry; changes before it are forgotten. 0: nothing is."""
-        self._flush()
         if self._written <= self._capacity:
             return 0
         return int(self._plan_ids[self._written % self._capacity])
-
-    def _flush(self) -> None:
-        notes, self._notes = self._notes, []
-        if not notes:
-            return
-        plan_ids, reasons, states, first_locs, arrivals = zip(*notes, strict=True)
-        counts = [len(locs) for locs in first_locs]
-        page_ids = np.concatenate(first_locs) // self._page_size
-        at = np.arange(self._written, self._written + len(page_ids)) % self._capacity
-        self._written += len(page_ids)
-        self._page_ids[at] = page_ids
-        self._plan_ids[at] = np.repeat(plan_ids, counts)
-        self._reasons[at] = np.repeat(reasons, counts)
-        self._states[at] = np.repeat(states, counts)
-        self._arrivals[at] = np.concatenate(
-            [np.broadcast_to(who, count) for who, count in zip(arrivals, counts, strict=True)]
-        )

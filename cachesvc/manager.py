@@ -12,7 +12,7 @@ from cachesvc.limits import Limits
 from cachesvc.miss import miss_of
 from cachesvc.page_pool import PagePool, PoolError
 from cachesvc.page_table import NO_WRITE, PageTable, TableWrite, joined
-from cachesvc.prefix_node import Match
+from cachesvc.prefix_node import LOC_BYTES, Inserted, Match
 from cachesvc.prefix_tree import PrefixTree
 from cachesvc.request import Req
 from cachesvc.rows import RowSteps, RowTable
@@ -92,10 +92,11 @@ class CacheManager:
 
     def lacking_pages(self, req: Req, match: Match) -> int:
         """How many more pages than can be given out it takes to admit `req` on `match`; at most 0
-        when there are enough. Those of the match that are evictable now will not be.
+        when there are enough. Those of the match that are evictable now will not be, and each row
+        in use keeps a page to go on with, so that who is admitted is not preempted at once.
         """
         needed = ceil_div(req.known_len, self.page_size) - match.num_pages
-        return needed - (self.available_count - self.tree.evictable_in(match))
+        return needed + self.rows.used_count - self.available_count + self.tree.evictable_in(match)
 
     def open_row(self, req: Req, generation: int, match: Match) -> tuple[int, TableWrite]:
         """Give `req` a row on what is cached of it, and pages for all its known ids.
@@ -125,9 +126,8 @@ class CacheManager:
             self.evict(arrivals[self.pool.free_count :], ChangeReason.EVICTED)
         first_locs = self.pool.allocate(total)
         self.ledger.note(ChangeReason.ALLOCATED, PageState.PRIVATE, first_locs, arrivals)
-        nth_of_row = np.arange(total, dtype=np.int32) - np.repeat(
-            np.cumsum(missing) - missing, missing
-        )
+        before = np.cumsum(missing, dtype=np.int32) - missing
+        nth_of_row = np.arange(total, dtype=np.int32) - np.repeat(before, missing)
         page_indexes = self.rows.num_pages[row_of_page] + nth_of_row
         self.rows.num_pages[rows] += missing
         return self.page_table.write(row_of_page, page_indexes, first_locs)
@@ -157,7 +157,7 @@ class CacheManager:
         if req is None or tail is None:
             raise PoolError(f"row {idx} is closed and not open")
         if reason is not ChangeReason.FAILED:
-            self.share(idx)
+            self.share(np.array([idx], dtype=np.int32))
             tail = self.rows.tail[idx]
             assert tail is not None
         private = self.private_locs(idx)
@@ -169,50 +169,61 @@ class CacheManager:
 
     # Sharing
 
-    def rows_to_share(self, running: Int32Array) -> list[int]:
+    def rows_to_share(self, running: Int32Array) -> Int32Array:
         """Rows with full pages of known ids that the tree is to have now: prompts at once, what was
         sampled a stride at a time, and not too many rows in one step.
         """
         rows = self.rows
-        full = np.minimum(rows.cached_len[running], rows.known_len[running]) // self.page_size
         in_tree = rows.num_tree_pages[running]
-        new = full - in_tree
-        of_prompt = (new > 0) & (in_tree < rows.prompt_len[running] // self.page_size)
-        sampled = (new > 0) & ~of_prompt & (new * self.page_size >= self._share_stride_tokens)
-        due: list[int] = running[of_prompt].tolist() + running[sampled].tolist()
-        return due[: self._share_rows]
+        new = self._full_pages(running) - in_tree
+        due = in_tree < rows.prompt_len[running] // self.page_size
+        due |= new * self.page_size >= self._share_stride_tokens
+        due &= new > 0
+        return running[due][: self._share_rows]
 
-    def share(self, idx: int) -> TableWrite:
-        """Put a row's full pages of known ids into the tree: the plans that fill them were sent.
+    def share(self, rows: Int32Array) -> dict[int, TableWrite]:
+        """Put full pages of known ids into the tree: the plans that fill them were sent.
 
-        Where the tree has the same ids already, the row is to point at the tree's pages (the write
-        says so) and its own are free, both with the next plan.
+        Where the tree has the same ids already, a row is to point at the tree's pages, as the
+        writes say, and its own are free, both with the next plan. Returns the writes by row.
         """
-        rows, page_size = self.rows, self.page_size
-        begin = int(rows.num_tree_pages[idx])
-        end = min(int(rows.cached_len[idx]), int(rows.known_len[idx])) // page_size
-        req, tail = rows.req[idx], rows.tail[idx]
-        if end <= begin or req is None or tail is None:
-            return NO_WRITE
-        own = self.page_table.first_locs(idx, begin, end)
-        ids = rows.ids[idx, begin * page_size : end * page_size].tobytes()
-        inserted = self.tree.insert(tail, ids, own.tobytes())
-        rows.tail[idx], rows.num_tree_pages[idx] = inserted.tail, end
-        shared = np.frombuffer(inserted.shared, dtype=np.int32)
-        self.ledger.note(ChangeReason.SHARED, PageState.LOCKED, shared, req.arrival)
-        remaps = [
-            self._remap(idx, begin + nth, np.frombuffer(locs, dtype=np.int32), req.arrival)
-            for nth, locs in inserted.duplicates
-        ]
-        return joined(remaps)
+        page_size, table, all_ids = self.page_size, self.page_table.locs, self.rows.ids
+        begins, ends = self.rows.num_tree_pages[rows], self._full_pages(rows)
+        writes: dict[int, TableWrite] = {}
+        shared: list[bytes] = []
+        for idx, begin, end in zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True):
+            tail = self.rows.tail[idx]
+            assert tail is not None
+            ids = all_ids[idx, begin * page_size : end * page_size].tobytes()
+            locs = table[idx, begin * page_size : end * page_size : page_size].tobytes()
+            inserted = self.tree.insert(tail, ids, locs)
+            self.rows.tail[idx] = inserted.tail
+            shared.append(inserted.shared)
+            if inserted.duplicates:
+                writes[idx] = self._remap(idx, begin, inserted)
+        self.rows.num_tree_pages[rows] = np.maximum(begins, ends)
+        counts = [len(locs) // LOC_BYTES for locs in shared]
+        arrivals = np.repeat(self.rows.arrival[rows], counts)
+        first_locs = np.frombuffer(b"".join(shared), dtype=np.int32)
+        self.ledger.note(ChangeReason.SHARED, PageState.LOCKED, first_locs, arrivals)
+        return writes
 
-    def _remap(self, idx: int, page_index: int, locs: Int32Array, arrival: int) -> TableWrite:
+    def _full_pages(self, rows: Int32Array) -> Int32Array:
+        """How many pages of each row are full, by plans that were sent, with every id known."""
+        full: Int32Array = np.minimum(self.rows.cached_len[rows], self.rows.known_len[rows])
+        return full // self.page_size
+
+    def _remap(self, idx: int, begin: int, inserted: Inserted) -> TableWrite:
         """Let a row point at pages of the tree, and free those that it has there."""
-        own = self.page_table.first_locs(idx, page_index, page_index + len(locs))
-        self.pool.free(own)
-        self.ledger.note(ChangeReason.DUPLICATE_FREED, PageState.FREE, own, arrival)
-        self.ledger.note(ChangeReason.REMAPPED, PageState.LOCKED, locs, arrival)
-        return self.page_table.write_run(idx, page_index, locs)
+        arrival, writes = int(self.rows.arrival[idx]), []
+        for nth, tree_locs in inserted.duplicates:
+            locs = np.frombuffer(tree_locs, dtype=np.int32)
+            own = self.page_table.first_locs(idx, begin + nth, begin + nth + len(locs))
+            self.pool.free(own)
+            self.ledger.note(ChangeReason.DUPLICATE_FREED, PageState.FREE, own, arrival)
+            self.ledger.note(ChangeReason.REMAPPED, PageState.LOCKED, locs, arrival)
+            writes.append(self.page_table.write_run(idx, begin + nth, locs))
+        return joined(writes)
 
     def note_filled(self, plan_id: int, steps: RowSteps) -> None:
         """The plan with these steps fills pages."""

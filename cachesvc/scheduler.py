@@ -159,10 +159,10 @@ class Scheduler:
         return [idx for idx, _ in ended]
 
     def _share(self, built: _Built) -> None:
-        if self._running:
-            running = np.array(self._running, dtype=np.int32)
-            for idx in self.manager.rows_to_share(running):
-                built.writes[idx] = self.manager.share(idx)
+        running = np.array(self._running, dtype=np.int32)
+        due = self.manager.rows_to_share(running)
+        if len(due):
+            built.writes.update(self.manager.share(due))
 
     def _continue_running(self, built: _Built) -> tuple[Int32Array, list[tuple[int, int]], bool]:
         """What running rows want: those that decode, those that prefill with their tokens to go,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cachesvc.core import Core
+from cachesvc.ledger import Ledger
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
 from cachesvc.manager import CacheManager
@@ -60,10 +61,28 @@ def submission(
     )
 
 
-def request(key: int = 1, prompt: Sequence[int] = (1, 2, 3), limit_len: int = 24) -> Req:
+def request(
+    key: int = 1,
+    prompt: Sequence[int] = (1, 2, 3),
+    limit_len: int = 24,
+    *,
+    stop: Sequence[int] = (),
+) -> Req:
     """A request as the scheduler holds it, waiting."""
-    wanted = submission(key, prompt)
+    wanted = submission(key, prompt, stop=stop)
     return replace(LiveRequests(aging_s=1).begin(1, wanted, limit_len, 1, 0), arrival=key)
+
+
+def new_manager(**changes: object) -> CacheManager:
+    """The manager of the tiny runner, changed; what is sampled is shared page by page."""
+    runner = describe(**changes)
+    limits = Limits(step_budget_tokens=64, credits=2, share_stride_tokens=1)
+    return CacheManager(runner, Ledger(runner.page_size), limits)
+
+
+def open_row(manager: CacheManager, req: Req, generation: int = 1) -> int:
+    """Admit a request that fits. Returns its row."""
+    return manager.open_row(req, generation, manager.find_prefix(req))[0]
 
 
 def locs_of(manager: CacheManager, idx: int) -> list[int]:

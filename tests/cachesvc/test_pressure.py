@@ -29,9 +29,9 @@ def test_the_youngest_is_preempted_when_two_rows_need_the_last_page() -> None:
     assert plan is not None
     assert plan.close_rows.tolist() == [1]
     assert plan.step_rows.tolist() == [0]
-    assert plan.write_locs.tolist() == [4, 5, 6, 7]  # the page that the preempted row gave back
+    assert plan.write_locs.tolist() == [8, 9, 10, 11]  # the free page: its own stays cached
     assert (joined.core.scheduler.running_count, len(joined.core.scheduler.waiting)) == (1, 1)
-    assert joined.core.scheduler.preempted_total == 1
+    assert joined.core.scheduler.totals.preempted == 1
 
 
 def test_a_preempted_request_comes_back_with_what_it_sampled_and_its_own_prompt_len() -> None:
@@ -40,14 +40,15 @@ def test_a_preempted_request_comes_back_with_what_it_sampled_and_its_own_prompt_
     first, second = [row for plan in joined.sent for row in plan.open_rows if row.seed == 2]
     assert (first.prompt_len, second.prompt_len) == (4, 4)
     readmission = next(plan for plan in joined.sent[1:] if plan.open_rows)
-    assert readmission.literal_ids.tolist() == [5, 6, 7, 8, *answer(2, (5, 6, 7, 8))[:1]]
+    assert readmission.step_cached_lens.tolist() == [4]  # its prompt was still cached
+    assert readmission.literal_ids.tolist() == answer(2, (5, 6, 7, 8))[:1]
 
 
 @pytest.mark.parametrize("credits", [1, 2, 3])
 def test_the_answers_are_those_of_undisturbed_requests(credits: int) -> None:
     joined = wire_with_two_requests(credits)
     joined.run_until_idle()
-    assert joined.core.scheduler.preempted_total > 0
+    assert joined.core.scheduler.totals.preempted > 0
     assert joined.heard.tokens[1, 1] == answer(1, (1, 2, 3, 4))
     assert joined.heard.tokens[1, 2] == answer(2, (5, 6, 7, 8))
 
@@ -90,7 +91,7 @@ def test_the_oldest_is_never_preempted_while_another_runs() -> None:
     joined.run_until_idle()
     opened = [row.seed for plan in joined.sent for row in plan.open_rows]
     assert opened.count(1) == 1
-    assert joined.core.scheduler.preempted_total > 0
+    assert joined.core.scheduler.totals.preempted > 0
     assert [joined.heard.tokens[1, key] for key in (1, 2, 3)] == [
         answer(key, (key,), max_tokens=3) for key in (1, 2, 3)
     ]
@@ -103,7 +104,7 @@ def test_more_requests_than_pages_all_get_their_answers() -> None:
     joined.run_until_idle()
     for key in range(1, 9):
         assert joined.heard.tokens[1, key] == answer(key, (key, key + 1, key + 2), max_tokens=6)
-    assert joined.core.scheduler.manager.pool.free_count == 5
+    assert joined.core.scheduler.manager.available_count == 5
 
 
 class TestARequestAloneThatFillsThePool:
@@ -116,7 +117,7 @@ class TestARequestAloneThatFillsThePool:
         joined.run_until_idle()
         assert joined.heard.tokens[1, 1] == answer(1, (1, 2, 3), max_tokens=6)
         assert joined.heard.cause(1) is FinishCause.CACHE_FULL
-        assert joined.core.scheduler.manager.pool.free_count == 2
+        assert joined.core.scheduler.manager.available_count == 2
 
     def test_it_is_not_over_while_a_result_is_outstanding(self) -> None:
         joined = wire(num_pages=1, credits=2)

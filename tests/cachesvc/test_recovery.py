@@ -138,7 +138,7 @@ class TestAnotherLifeOfTheRunner:
         joined.attach()
         joined.run_until_idle()
         assert joined.heard.tokens[1, 1] == answer()
-        assert joined.core.scheduler.manager.pool.free_count == 5
+        assert joined.core.scheduler.manager.available_count == 5
 
     def test_a_request_that_no_longer_fits_fails_and_the_others_go_on(self) -> None:
         joined = wire_in_motion()
@@ -151,7 +151,7 @@ class TestAnotherLifeOfTheRunner:
         assert failure is not None
         assert "too small" in failure.message
         assert joined.heard.tokens[1, 1] == answer()
-        assert joined.core.totals.failed == 1
+        assert joined.core.live.totals.failed == 1
 
 
 class TestAStrangerInBetween:

@@ -35,7 +35,7 @@ class TestARefusedPlan:
         assert failure.reason is Reason.PLAN_REFUSED
         assert "EXTEND_LEN" in failure.message
         assert joined.heard.tokens[1, 2] == answer(2)
-        assert joined.core.totals.failed == joined.core.totals.refused == 1
+        assert joined.core.live.totals.failed == joined.core.totals.refused == 1
 
     def test_the_next_plan_takes_its_number_and_resets_rows(self) -> None:
         joined = wire_in_motion()
@@ -97,7 +97,7 @@ class TestBooksThatDoNotAddUp:
         assert joined.core.scheduler.manager.pool.free_count == 6
         joined.run_until_idle()
         assert joined.heard.tokens[1, 1] == answer()
-        assert joined.core.scheduler.manager.pool.free_count == 8
+        assert joined.core.scheduler.manager.available_count == 8
 
     def test_results_under_way_then_are_dropped(self) -> None:
         joined = wire_in_motion(credits=3)

@@ -20,7 +20,7 @@ def refused(core: Core, *args: object, **wishes: object) -> PagewireError:
     assert len(core.live) == 0
     assert core.next_plan() is not None  # the one that resets rows
     assert core.scheduler is not None
-    assert core.scheduler.manager.pool.free_count == core.scheduler.manager.pool.num_pages
+    assert core.scheduler.manager.available_count == core.scheduler.manager.pool.num_pages
     return caught.value
 
 
@@ -177,7 +177,7 @@ def test_a_request_may_leave_at_any_moment(
     assert joined.heard.cause(1) is None
     neighbour = truth_of(submission(2, (5, 6), max_tokens=4), describe())
     assert joined.heard.tokens[2, 2] == neighbour.answer
-    assert joined.core.scheduler.manager.pool.free_count == 8
+    assert joined.core.scheduler.manager.available_count == 8
     assert joined.runner.memory.rows == {}
 
 
@@ -187,7 +187,7 @@ def test_stop_is_a_finish_and_cancel_is_an_abort() -> None:
         core.submit(1, submission(key))
     core.stop(1, 1)
     core.cancel(1, 2)
-    assert (core.totals.finished, core.totals.cancelled) == (1, 1)
+    assert (core.live.totals.finished, core.live.totals.cancelled) == (1, 1)
     assert len(core.live) == 0
 
 
@@ -198,7 +198,7 @@ def test_a_key_that_ended_or_never_was_is_ignored() -> None:
     for key in (1, 9):
         joined.core.stop(1, key)
         joined.core.cancel(1, key)
-    assert (joined.core.totals.finished, joined.core.totals.cancelled) == (1, 0)
+    assert (joined.core.live.totals.finished, joined.core.live.totals.cancelled) == (1, 0)
 
 
 def test_closing_a_session_leaves_the_others_alone() -> None:
@@ -209,5 +209,5 @@ def test_closing_a_session_leaves_the_others_alone() -> None:
     joined.step()
     joined.core.close_session(1)
     joined.run_until_idle()
-    assert joined.core.totals.cancelled == 2
+    assert joined.core.live.totals.cancelled == 2
     assert set(joined.heard.finished) == {(2, 1), (2, 2)}

@@ -127,7 +127,7 @@ def test_a_plan_of_closes_alone_is_sent_when_nothing_else_is_to_do() -> None:
     assert not len(plan.step_rows)
     assert not plan.reset_rows
     assert joined.step() is None
-    assert joined.core.scheduler.manager.pool.free_count == 8
+    assert joined.core.scheduler.manager.available_count == 8
 
 
 class TestChunkedPrefill:
@@ -238,7 +238,7 @@ class TestTheSameEventsGiveTheSamePlans:
 
     def test_over_preemption_cancel_and_recovery(self) -> None:
         first, second = self.history(), self.history()
-        assert first.core.scheduler.preempted_total > 0
+        assert first.core.scheduler.totals.preempted > 0
         assert self.encoded(first) == self.encoded(second)
 
     def test_but_for_the_name_of_the_manager(self) -> None:

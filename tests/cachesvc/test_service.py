@@ -204,7 +204,7 @@ class TestLeaving:
         chain.runner.gate.set()
         await stayer.until_finished(1)
         assert stayer.tokens[1] == answer(1, 5)
-        await chain.until(lambda stats: stats.free_pages == 16)
+        await chain.until(lambda stats: stats.free_pages + stats.evictable_pages == 16)
 
     async def test_a_session_that_the_gateway_ends_is_over(self, chain: Chain) -> None:
         gateway = await chain.gateway()

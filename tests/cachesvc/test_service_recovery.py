@@ -11,6 +11,7 @@ import pytest
 from pagewire.v1 import cache_pb2 as pb
 
 from cachesvc.core import Core
+from cachesvc.limits import Limits
 from cachesvc.runner_client import RunnerClient
 from servicekit.errors import AlreadyExists, FailedPrecondition, Reason
 from servicekit.plan import Plan
@@ -201,8 +202,9 @@ class TestStats:
         await chain.runner.num_plans(3)
         stats = await chain.stats()
         assert stats.attached
-        assert stats.free_pages + stats.private_pages == stats.num_pages == 8
-        assert stats.private_pages == stats.max_used_pages == 2 * stats.running_requests
+        pages = (stats.free_pages, stats.evictable_pages, stats.locked_pages, stats.private_pages)
+        assert sum(pages) == stats.num_pages == 8
+        assert stats.private_pages + stats.locked_pages == stats.max_used_pages
         assert stats.running_requests + stats.waiting_requests == 4
         assert (stats.last_plan_id, stats.last_result_plan_id) == (3, 1)
 
@@ -227,7 +229,9 @@ async def test_a_mistake_while_planning_ends_the_client_and_is_not_silent(
         def next_plan(self) -> Plan | None:
             raise AssertionError("a mistake of ours")
 
-    client = RunnerClient(runner_address, Mistaken(step_budget_tokens=1, credits=1), lambda: None)
+    client = RunnerClient(
+        runner_address, Mistaken(Limits(step_budget_tokens=1, credits=1)), lambda: None
+    )
     async with served_at(runner_address, ADD_RUNNER, FakeRunnerService()):
         with pytest.raises(AssertionError, match="a mistake of ours"):
             async with asyncio.timeout(5):

@@ -1238,7 +1238,9 @@ class Wait(_message.Message):
     behind_request_id: _builtins.str
     """behind_request_id is who it waited behind or for. Empty: nobody."""
     lacking_pages: _builtins.int
-    """lacking_pages is how many pages it lacked beyond all that were free or evictable, when last asked; for WAIT_CAUSE_NO_PAGES."""
+    """lacking_pages is how many pages it lacked beyond those that were free or evictable, when last asked, with one left for each running
+    request to go on; for WAIT_CAUSE_NO_PAGES.
+    """
     def __init__(
         self,
         *,
