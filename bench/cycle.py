@@ -4,9 +4,9 @@ build the plan, encode it, put the tokens into the session's outbox. No device, 
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -88,6 +88,12 @@ def steady_decode(num_rows: int, page_size: int, num_steps: int, seed: int = 0) 
             if isinstance(output, Sampled):
                 session.put_tokens(output.keys.tolist(), output.token_ids.tolist())
         ended = time.perf_counter()
-        session._pending.Clear()
+        _write_out(session)
         sent.append(plan)
         yield Cycle(ended - began, plan)
+
+
+def _write_out(session: GatewaySession) -> None:
+    """What the stream's writer does: take the message."""
+    with suppress(StopIteration):
+        session.take().send(None)

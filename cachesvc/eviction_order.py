@@ -56,11 +56,11 @@ class EvictionQueue:
         if node in self:
             self._listed[node.first_loc // self._page_size] = None
 
-    def pop(self) -> PrefixNode:
-        """Take out the evictable leaf that goes first. O(log n) amortized: a hint that is out of
-        date costs one more look, once. There is one.
+    def pop(self) -> PrefixNode | None:
+        """Take out the evictable leaf that goes first, None when there is none. O(log n) amortized:
+        a hint that is out of date costs one more look, once.
         """
-        while True:
+        while self._heap:
             entry = heapq.heappop(self._heap)
             first_page = (entry & ((1 << _LOC_BITS) - 1)) // self._page_size
             node = self._listed[first_page]
@@ -72,6 +72,7 @@ class EvictionQueue:
             if self.order.key(node) == entry >> _LOC_BITS:
                 return node
             self.add(node)  # it was used since
+        return None
 
     def clear(self) -> None:
         self._heap.clear()

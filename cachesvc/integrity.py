@@ -91,9 +91,8 @@ def heal(manager: CacheManager, found: Recount) -> list[int]:
     for idx in victims:
         manager.rows.disown(idx, _held_root())
     manager.quarantined |= twice
-    manager.tree.cut_where(lambda locs: np.isin(locs // page_size, found.claimed_twice))
     tails = [tail for tail in manager.rows.tail if tail is not None]
-    manager.tree.relock(tails)
+    manager.tree.cut_where(lambda locs: np.isin(locs // page_size, found.claimed_twice), tails)
     manager.free_the_rest()
     freed = manager.pool.is_free & ~was_free
     first_locs = np.flatnonzero(freed).astype(np.int32) * page_size

@@ -189,8 +189,8 @@ class CacheManager:
         """
         page_size, table, all_ids = self.page_size, self.page_table.locs, self.rows.ids
         begins, ends = self.rows.num_tree_pages[rows], self._full_pages(rows)
-        writes: dict[int, TableWrite] = {}
         shared: list[bytes] = []
+        duplicates: list[tuple[int, int, Inserted]] = []
         for idx, begin, end in zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True):
             tail = self.rows.tail[idx]
             assert tail is not None
@@ -200,13 +200,13 @@ class CacheManager:
             self.rows.tail[idx] = inserted.tail
             shared.append(inserted.shared)
             if inserted.duplicates:
-                writes[idx] = self._remap(idx, begin, inserted)
+                duplicates.append((idx, begin, inserted))
         self.rows.num_tree_pages[rows] = np.maximum(begins, ends)
         counts = [len(locs) // LOC_BYTES for locs in shared]
         arrivals = np.repeat(self.rows.arrival[rows], counts)
         first_locs = np.frombuffer(b"".join(shared), dtype=np.int32)
         self.ledger.note(ChangeReason.SHARED, PageState.LOCKED, first_locs, arrivals)
-        return writes
+        return {idx: self._remap(idx, begin, inserted) for idx, begin, inserted in duplicates}
 
     def _full_pages(self, rows: Int32Array) -> Int32Array:
         """How many pages of each row are full, by plans that were sent, with every id known."""
@@ -255,7 +255,7 @@ class CacheManager:
             self.ledger.note(reason, PageState.EVICTABLE, locked, req.arrival)
             self.rows.close(idx)
         dropped = self.tree.cut_where(
-            lambda locs: self.filled_by[locs // self.page_size] > last_plan_id
+            lambda locs: self.filled_by[locs // self.page_size] > last_plan_id, tails=()
         )
         gone = np.frombuffer(dropped, dtype=np.int32)
         self.ledger.note(reason, PageState.FREE, gone, NOBODY)

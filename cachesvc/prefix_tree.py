@@ -7,7 +7,7 @@ node holds at most `MAX_NODE_TOKENS`, so that no operation copies more than that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -207,13 +207,15 @@ class PrefixTree:
         """Take `count` pages out, leaf by leaf in the order of eviction, ends of leaves first.
 
         O(count log n) amortized: a hint that is out of date costs one more look, once. Errors:
-        TreeError, with nothing changed, when fewer are evictable.
+        TreeError, with nothing changed, when fewer are evictable; or when the counter is wrong.
         """
         if count > self.evictable_count:
             raise TreeError(f"{count} pages to evict, {self.evictable_count} are evictable")
         evictions: list[Eviction] = []
         while count > 0:
             leaf = self._leaves.pop()
+            if leaf is None:
+                raise TreeError(f"{self.evictable_count} pages are evictable, and no leaf is")
             taken = min(leaf.num_pages, count)
             evictions.append(self._cut(leaf, leaf.num_pages - taken))
             count -= taken
@@ -237,21 +239,23 @@ class PrefixTree:
         salt = parent.salt if isinstance(parent, SaltedRoot) else ""
         return Eviction(locs, parent.last_loc, first_page_ids, salt)
 
-    def cut_where(self, is_bad: Callable[[Int32Array], np.ndarray]) -> bytes:
+    def cut_where(
+        self, is_bad: Callable[[Int32Array], np.ndarray], tails: Iterable[PrefixNode]
+    ) -> bytes:
         """Take out every page for which `is_bad`, given first locs, and all behind it. Locks are
-        gone: whoever calls this holds none. Returns first locs of what went.
+        counted anew: `tails` are where the paths of rows end, one for each row, outside of what
+        goes. Returns first locs of what went.
         """
         gone: list[bytes] = []
         pending: list[PrefixNode] = list(self._roots.values())
         while pending:
             node = pending.pop()
-            node.ref_count = 0
             bad = np.flatnonzero(is_bad(np.frombuffer(node.locs, dtype=np.int32)))
             if not len(bad):
                 pending.extend((node.children or {}).values())
                 continue
             gone.append(self._prune(node, int(bad[0])))
-        self._recount()
+        self._relock(tails)
         return b"".join(gone)
 
     def _prune(self, node: PrefixNode, kept_pages: int) -> bytes:
@@ -276,8 +280,7 @@ class PrefixTree:
         self._leaves.order = order
         self._recount()
 
-    def relock(self, tails: list[PrefixNode]) -> None:
-        """Count locks anew: `tails` are where the paths of rows end, one for each row."""
+    def _relock(self, tails: Iterable[PrefixNode]) -> None:
         for node in self.nodes():
             node.ref_count = 0
         for tail in tails:

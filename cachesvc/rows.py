@@ -109,6 +109,7 @@ class RowTable:
     def disown(self, idx: int, tail: PrefixNode) -> None:
         """A row stays open until its request has failed, and owns nothing any more."""
         self.live[idx] = False
+        self.cached_len[idx] = 0
         self.num_pages[idx] = self.num_tree_pages[idx] = 0
         self.tail[idx] = tail
 

@@ -74,7 +74,7 @@ def test_a_request_that_arrives_during_pressure_waits_behind_the_preempted_one()
 
 
 def test_nothing_is_admitted_in_the_step_that_preempts() -> None:
-    joined = wire_with_two_requests(num_rows=4, num_pages=4)
+    joined = wire_with_two_requests(num_rows=4, num_pages=5)
     joined.core.submit(1, submission(3, (9, 9, 9, 9), max_tokens=5))
     joined.step()
     joined.core.submit(1, submission(4, (7,), max_tokens=1))
