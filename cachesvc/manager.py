@@ -15,7 +15,7 @@ from cachesvc.page_table import NO_WRITE, PageTable, TableWrite, joined
 from cachesvc.prefix_node import LOC_BYTES, Inserted, Match
 from cachesvc.prefix_tree import PrefixTree
 from cachesvc.request import Req
-from cachesvc.rows import RowSteps, RowTable
+from cachesvc.rows import RowIndexes, RowSteps, RowTable
 from cachesvc.story import Miss
 from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RunnerDescription
@@ -53,7 +53,7 @@ class CacheManager:
         self.evicted_total = 0
         self.page_table = PageTable(runner)
         self._evictions = EvictionLog(self.filled_by, runner.page_size)
-        self._share_stride_tokens = limits.share_stride_tokens
+        self._share_stride_pages = ceil_div(limits.share_stride_tokens, runner.page_size)
         self._share_rows = max(SHARE_ROWS, runner.num_rows // 8)
 
     # Counting
@@ -61,12 +61,12 @@ class CacheManager:
     @property
     def private_count(self) -> int:
         """Pages of one row each."""
-        return int(self.rows.num_pages.sum()) - int(self.rows.num_tree_pages.sum())
+        return int(np.add.reduce(self.rows.num_pages) - np.add.reduce(self.rows.num_tree_pages))
 
     @property
     def used_count(self) -> int:
-        """Pages that running requests hold."""
-        return self.private_count + self.tree.locked_count
+        """Pages that running requests hold, private and locked, by the equation."""
+        return self.usable_count - self.available_count
 
     @property
     def available_count(self) -> int:
@@ -78,10 +78,20 @@ class CacheManager:
         """Pages that requests can have at all."""
         return self.pool.num_pages - len(self.quarantined)
 
-    def missing_pages(self, rows: Int32Array, device_lens: Int32Array) -> Int32Array:
+    @property
+    def usable_tokens(self) -> int:
+        """Tokens that those pages hold."""
+        return self.usable_count * self.page_size
+
+    def missing_pages(self, rows: RowIndexes, device_lens: Int32Array) -> Int32Array:
         """How many pages each row lacks to hold `device_lens` tokens, int32[n]."""
         missing: Int32Array = ceil_div(device_lens, self.page_size) - self.rows.num_pages[rows]
         return missing.clip(min=0)
+
+    def at_page_end(self, decode: RowIndexes) -> RowIndexes:
+        """Those of the rows that need a page for their next token."""
+        rows = self.rows
+        return decode[(rows.cached_len // self.page_size >= rows.num_pages)[decode]]
 
     # Rows
 
@@ -107,10 +117,10 @@ class CacheManager:
         idx = self.rows.open(req, generation, self.tree.lock(match), match.num_pages)
         self.ledger.note(ChangeReason.HIT, PageState.LOCKED, cached_locs, req.arrival)
         cached = self.page_table.write_run(idx, 0, cached_locs)
-        one_row = np.array([idx], dtype=np.int32)
+        one_row = np.array([idx], dtype=np.intp)
         return idx, joined([cached, self.grow(one_row, self.rows.known_len[one_row])])
 
-    def grow(self, rows: Int32Array, device_lens: Int32Array) -> TableWrite:
+    def grow(self, rows: RowIndexes, device_lens: Int32Array) -> TableWrite:
         """Give each row the pages it lacks to hold `device_lens` tokens, evicting where none is
         free. Rows are distinct.
 
@@ -157,7 +167,7 @@ class CacheManager:
         if req is None or tail is None:
             raise PoolError(f"row {idx} is closed and not open")
         if reason is not ChangeReason.FAILED:
-            self.share(np.array([idx], dtype=np.int32))
+            self.share(np.array([idx], dtype=np.intp))
             tail = self.rows.tail[idx]
             assert tail is not None
         private = self.private_locs(idx)
@@ -169,26 +179,27 @@ class CacheManager:
 
     # Sharing
 
-    def rows_to_share(self, running: Int32Array) -> Int32Array:
+    def rows_to_share(self, running: RowIndexes) -> RowIndexes:
         """Rows with full pages of known ids that the tree is to have now: prompts at once, what was
         sampled a stride at a time, and not too many rows in one step.
         """
         rows = self.rows
-        in_tree = rows.num_tree_pages[running]
-        new = self._full_pages(running) - in_tree
-        due = in_tree < rows.prompt_len[running] // self.page_size
-        due |= new * self.page_size >= self._share_stride_tokens
+        full = np.minimum(rows.cached_len, rows.known_len) // self.page_size
+        new = full - rows.num_tree_pages
+        due = rows.num_tree_pages < rows.prompt_len // self.page_size
+        due |= new >= self._share_stride_pages
         due &= new > 0
-        return running[due][: self._share_rows]
+        return running[due[running]][: self._share_rows]
 
-    def share(self, rows: Int32Array) -> dict[int, TableWrite]:
+    def share(self, rows: RowIndexes) -> dict[int, TableWrite]:
         """Put full pages of known ids into the tree: the plans that fill them were sent.
 
         Where the tree has the same ids already, a row is to point at the tree's pages, as the
         writes say, and its own are free, both with the next plan. Returns the writes by row.
         """
         page_size, table, all_ids = self.page_size, self.page_table.locs, self.rows.ids
-        begins, ends = self.rows.num_tree_pages[rows], self._full_pages(rows)
+        begins = self.rows.num_tree_pages[rows]
+        ends = np.minimum(self.rows.cached_len[rows], self.rows.known_len[rows]) // page_size
         shared: list[bytes] = []
         duplicates: list[tuple[int, int, Inserted]] = []
         for idx, begin, end in zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True):
@@ -207,11 +218,6 @@ class CacheManager:
         first_locs = np.frombuffer(b"".join(shared), dtype=np.int32)
         self.ledger.note(ChangeReason.SHARED, PageState.LOCKED, first_locs, arrivals)
         return {idx: self._remap(idx, begin, inserted) for idx, begin, inserted in duplicates}
-
-    def _full_pages(self, rows: Int32Array) -> Int32Array:
-        """How many pages of each row are full, by plans that were sent, with every id known."""
-        full: Int32Array = np.minimum(self.rows.cached_len[rows], self.rows.known_len[rows])
-        return full // self.page_size
 
     def _remap(self, idx: int, begin: int, inserted: Inserted) -> TableWrite:
         """Let a row point at pages of the tree, and free those that it has there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cachesvc.request import EMPTY
 from servicekit.arith import table_width
@@ -45,11 +46,11 @@ class PageTable:
         return self.locs[idx, begin * page_size : end * page_size : page_size].copy()
 
     def write(
-        self, rows: Int32Array, page_indexes: Int32Array, first_locs: Int32Array
+        self, rows: NDArray[np.intp], page_indexes: Int32Array, first_locs: Int32Array
     ) -> TableWrite:
-        """Map pages, each by its row and which of the row's pages it is; parallel int32 arrays."""
+        """Map pages, each by its row and which of the row's pages it is; parallel arrays."""
         write = TableWrite(
-            rows=np.repeat(rows, self._page_size),
+            rows=rows.astype(np.int32).repeat(self._page_size),
             positions=((page_indexes * self._page_size)[:, None] + self._offsets).ravel(),
             locs=(first_locs[:, None] + self._offsets).ravel(),
         )
@@ -60,7 +61,7 @@ class PageTable:
         """Map pages of one row that follow each other."""
         count = len(first_locs)
         return self.write(
-            np.full(count, idx, dtype=np.int32),
+            np.full(count, idx, dtype=np.intp),
             np.arange(page_index, page_index + count, dtype=np.int32),
             first_locs,
         )

@@ -9,6 +9,8 @@ from collections import deque
 from enum import Enum
 from typing import NamedTuple
 
+import numpy as np
+
 from cachesvc.step import Step, StepRecord
 from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Refusal, Result
 
@@ -107,7 +109,7 @@ class PlanStream:
             write_rows=step.write.rows,
             write_positions=step.write.positions,
             write_locs=step.write.locs,
-            step_rows=step.steps.rows,
+            step_rows=step.steps.rows.astype(np.int32),
             step_cached_lens=step.steps.cached_lens,
             step_extend_lens=step.steps.extend_lens,
             step_num_literals=step.steps.num_literals,

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cachesvc.prefill import Chunk
 from cachesvc.prefix_node import PrefixNode
 from cachesvc.request import EMPTY, MAX_STOP_TOKEN_IDS, Req
 from servicekit.plan import BoolArray, Int32Array, RunnerDescription
 
+RowIndexes: TypeAlias = NDArray[np.intp]  # table_idx of rows: what numpy indexes with fastest
+
 
 class RowSteps(NamedTuple):
     """What rows compute in a step, parallel arrays; `num_literals` 0 is the token last sampled."""
 
-    rows: Int32Array
+    rows: RowIndexes
     cached_lens: Int32Array
     extend_lens: Int32Array
     num_literals: Int32Array
@@ -122,7 +125,7 @@ class RowTable:
         """What the row's request has sampled so far, a copy."""
         return self.ids[idx, self.prompt_len[idx] : self.known_len[idx]].copy()
 
-    def advance(self, decode: Int32Array, chunks: list[Chunk]) -> RowSteps:
+    def advance(self, decode: RowIndexes, chunks: list[Chunk]) -> RowSteps:
         """Move rows past a step, and say what it computes: a token of each row of `decode`, and
         chunks of prompts.
         """
@@ -130,7 +133,8 @@ class RowTable:
         extend_lens = np.ones(len(decode), dtype=np.int32)
         num_literals = np.zeros(len(decode), dtype=np.int32)
         if chunks:
-            prefill_rows, chunk_lens = np.array(chunks, dtype=np.int32).T
+            prefill_rows = np.array([chunk.table_idx for chunk in chunks], dtype=np.intp)
+            chunk_lens = np.array([chunk.extend_len for chunk in chunks], dtype=np.int32)
             literals = [
                 self.ids[idx, (at := self.cached_len[idx]) : at + extend_len]
                 for idx, extend_len in chunks

@@ -7,7 +7,6 @@ admit waiting requests.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,12 +19,16 @@ from cachesvc.limits import Limits
 from cachesvc.manager import CacheManager
 from cachesvc.page_table import TableWrite, joined
 from cachesvc.prefill import Chunk, PrefillBudget
-from cachesvc.request import EMPTY, Admitted, FinishCause, Finished, Req, ReqState
+from cachesvc.request import Admitted, FinishCause, Finished, Req, ReqState
+from cachesvc.rows import RowIndexes
+from cachesvc.running import RunningRows
 from cachesvc.step import Sampled, Step, StepRecord
 from cachesvc.story import Preemption, Stories
 from cachesvc.waiting import WaitingQueue
 from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RowOpen
+
+NO_ROWS: RowIndexes = np.zeros(0, dtype=np.intp)
 
 
 @dataclass
@@ -61,7 +64,7 @@ class Scheduler:
         self._admitter = Admitter(self.waiting, stories)
         self._limits = limits
         self._plan_id = 0
-        self._running: list[int] = []  # table_idx by rank
+        self._running = RunningRows()
         self._ended: list[tuple[int, ChangeReason]] = []  # rows to be closed with the next step
 
     @property
@@ -90,8 +93,9 @@ class Scheduler:
 
     def put_back(self) -> None:
         """Every row is about to go: running requests wait again with what they sampled."""
-        for idx in self._running:
-            self._put_back(idx)
+        for idx in self.manager.rows.open_rows:
+            if self._req(idx).state is ReqState.RUNNING:
+                self._put_back(idx)
         self._running.clear()
         self._ended.clear()
 
@@ -122,7 +126,8 @@ class Scheduler:
         )
         for idx, tokens_to_go in prefill:
             budget.ask(idx, tokens_to_go)
-        grown = self.manager.grow(decode, self.manager.rows.cached_len[decode] + 1)
+        growing = self.manager.at_page_end(decode)
+        grown = self.manager.grow(growing, self.manager.rows.cached_len[growing] + 1)
         if len(self.waiting):
             self._admit(budget, built, preempted=preempted)
         chunks = budget.chunks()
@@ -133,10 +138,10 @@ class Scheduler:
 
     def empty_step(self) -> Step:
         """A step that computes nothing, for a plan that only resets rows."""
-        return self._step(_Built([], [], {}), joined([]), EMPTY, [])
+        return self._step(_Built([], [], {}), joined([]), NO_ROWS, [])
 
     def _step(
-        self, built: _Built, write: TableWrite, decode: Int32Array, chunks: list[Chunk]
+        self, built: _Built, write: TableWrite, decode: RowIndexes, chunks: list[Chunk]
     ) -> Step:
         rows = self.manager.rows
         steps = rows.advance(decode, chunks)
@@ -159,44 +164,42 @@ class Scheduler:
         return [idx for idx, _ in ended]
 
     def _share(self, built: _Built) -> None:
-        running = np.array(self._running, dtype=np.int32)
-        due = self.manager.rows_to_share(running)
+        due = self.manager.rows_to_share(self._running.array)
         if len(due):
             built.writes.update(self.manager.share(due))
 
-    def _continue_running(self, built: _Built) -> tuple[Int32Array, list[tuple[int, int]], bool]:
+    def _continue_running(self, built: _Built) -> tuple[RowIndexes, list[tuple[int, int]], bool]:
         """What running rows want: those that decode, those that prefill with their tokens to go,
         and whether any was preempted for it.
         """
         preempted = False
         while True:
             decode, prefill = self._wanting()
-            missing = self.manager.missing_pages(decode, self.manager.rows.cached_len[decode] + 1)
-            lacking = int(missing.sum()) - self.manager.available_count
-            if lacking <= 0:
+            growing = self.manager.at_page_end(decode)
+            lacking = len(growing) - self.manager.available_count
+            if lacking <= 0 or not len(growing):
                 return decode, prefill, preempted
             if len(self._running) == 1:
-                self._end_when_alone(self._running[0], built)
+                self._end_when_alone(int(growing[0]), built)
             else:
-                first = self._req(int(decode[missing > 0][0]))
+                first = self._req(int(growing[0]))
                 self._preempt_last(first, lacking, built)
                 preempted = True
 
-    def _wanting(self) -> tuple[Int32Array, list[tuple[int, int]]]:
+    def _wanting(self) -> tuple[RowIndexes, list[tuple[int, int]]]:
         """Rows that may compute: those that decode one token, and (row, tokens to go) of those that
         prefill.
         """
         rows = self.manager.rows
-        running = np.array(self._running, dtype=np.int32)
-        known_len, has_sampled = rows.known_len[running], rows.has_sampled[running]
-        wants = known_len + rows.pending_len[running] < rows.limit_len[running]
-        wants &= ~rows.pool_is_full[running]
-        decode = running[wants & has_sampled]
+        running = self._running.array
+        wants = rows.known_len + rows.pending_len < rows.limit_len
+        wants &= ~rows.pool_is_full
+        decode = running[(wants & rows.has_sampled)[running]]
         if len(decode) == len(running):
             return decode, []
-        prefill = wants & ~has_sampled
-        left = known_len[prefill] - rows.cached_len[running[prefill]]
-        return decode, list(zip(running[prefill].tolist(), left.tolist(), strict=True))
+        prefill = running[(wants & ~rows.has_sampled)[running]]
+        left = rows.known_len[prefill] - rows.cached_len[prefill]
+        return decode, list(zip(prefill.tolist(), left.tolist(), strict=True))
 
     def _end_when_alone(self, idx: int, built: _Built) -> None:
         """The pool holds no page for the only running row: it ends once its outstanding tokens are
@@ -212,7 +215,7 @@ class Scheduler:
         """Take the row of the request of last rank: it waits again, ahead of all that come after.
         What was to be written for the row is not.
         """
-        idx = self._running.pop()
+        idx = self._running.pop_last()
         self.totals.preempted += 1
         built.writes.pop(idx, None)
         req = self._put_back(idx)
@@ -238,7 +241,7 @@ class Scheduler:
         for req, write in self._admitter.admit(self.manager, budget, preempted=preempted):
             idx = req.table_idx
             assert idx is not None
-            bisect.insort(self._running, idx, key=lambda idx: self._req(idx).rank)
+            self._running.add(idx, lambda idx: self._req(idx).rank)
             built.opened.append(req.row_open(idx))
             built.writes[idx] = write
             if len(req.story.admissions) == 1:
@@ -252,10 +255,11 @@ class Scheduler:
     def apply_result(self, record: StepRecord, sampled_ids: Int32Array) -> None:
         """Take in what a step sampled. Tokens of rows that closed or ended since are dropped."""
         rows = self.manager.rows
-        wanted = (rows.generation[record.sampling_rows] == record.generations) & rows.live[
-            record.sampling_rows
-        ]
-        at, token_ids = record.sampling_rows[wanted], sampled_ids[wanted]
+        at, token_ids = record.sampling_rows, sampled_ids
+        wanted = rows.live[at]
+        wanted &= rows.generation[at] == record.generations
+        if not wanted.all():
+            at, token_ids = at[wanted], token_ids[wanted]
         if not len(at):
             return
         known_len = rows.known_len[at]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cachesvc.page_table import TableWrite
 from cachesvc.request import Req
-from cachesvc.rows import RowSteps
+from cachesvc.rows import RowIndexes, RowSteps
 from servicekit.plan import Int32Array, RowOpen
 
 
@@ -28,7 +28,7 @@ class Sampled(NamedTuple):
 class StepRecord:
     """What it takes to read the answer to a step later, when its rows may hold others."""
 
-    sampling_rows: Int32Array
+    sampling_rows: RowIndexes
     generations: NDArray[np.int64]  # of sampling_rows, when the step was built
     row_reqs: tuple[Req | None, ...]  # by table_idx, likewise
     continues: bool  # a row of it has sampled before: the executor should not have had to wait

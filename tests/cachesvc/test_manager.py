@@ -152,7 +152,7 @@ class TestSharing:
 
     def test_prompts_are_shared_at_once_and_samples_a_stride_at_a_time(self) -> None:
         manager = manager_with_rows(4)
-        manager._share_stride_tokens = 8
+        manager._share_stride_pages = 2
         compute_all(manager, 0)
         assert manager.rows_to_share(ints(0)).tolist() == [0]
         manager.share(ints(0))
