@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cachesvc.manager import CacheManager
 from cachesvc.page_table import TableWrite
 from cachesvc.prefill import PrefillBudget
@@ -25,11 +27,10 @@ class Admitter:
 
     def admit(
         self, manager: CacheManager, budget: PrefillBudget, *, preempted: bool
-    ) -> list[tuple[Req, TableWrite]]:
-        """Give rows to requests: on what is cached of them, with pages for all their known ids, and
-        a part of the budget. Returns them, each with what is to be written for its row.
+    ) -> Iterator[tuple[Req, TableWrite]]:
+        """Give rows to requests, one after the other: on what is cached of them, with pages for all
+        their known ids, and a part of the budget. Yields each with what is to be written for it.
         """
-        admitted: list[tuple[Req, TableWrite]] = []
         passed = 0
         while passed < min(len(self._waiting), LOOK_AHEAD):
             req = self._waiting[passed]
@@ -38,9 +39,8 @@ class Admitter:
                 continue
             write = self._admit_one(req, manager, budget, preempted=preempted)
             if write is None:
-                break
-            admitted.append((req, write))
-        return admitted
+                return
+            yield req, write
 
     def _passes_over(self, req: Req, manager: CacheManager, budget: PrefillBudget) -> bool:
         if req.first_choice is not None and not is_shared(req.first_choice, manager):
@@ -72,9 +72,9 @@ class Admitter:
             self._waits(req, WaitCause.NO_PAGES, plan_id, lacking)
             return None
         miss = manager.miss(req, match)
-        self._waiting.remove(req)
         self._openings += 1
         idx, write = manager.open_row(req, self._openings, match)
+        self._waiting.remove(req)
         req.state, req.table_idx = ReqState.RUNNING, idx
         cached_len = int(manager.rows.cached_len[idx])
         req.story.admitted(Admission(plan_id, idx, cached_len, miss))

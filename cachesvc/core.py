@@ -112,7 +112,8 @@ class Core:
         """
         try:
             scheduler = self.ready_scheduler()
-            limit_len = limit_len_of(submission, scheduler.manager.runner)
+            manager = scheduler.manager
+            limit_len = limit_len_of(submission, manager.runner, manager.usable_tokens)
             self._check_room(len(scheduler.waiting))
         except PagewireError:
             self.live.totals.rejected += 1
@@ -258,6 +259,7 @@ class Core:
         scheduler = self.ready_scheduler()
         scheduler.put_back()
         scheduler.manager.drop_rows(refusal.last_accepted_plan_id, ChangeReason.REFUSED)
+        scheduler.finish_what_no_longer_fits()
         for req in self._named(record, refusal):
             message = f"its plan was refused: {refusal.reason}, {refusal.message}"
             self._fail_with(req, Reason.PLAN_REFUSED, message)
@@ -283,6 +285,7 @@ class Core:
             touched = self._heal(scheduler, recount(manager))
             scheduler.put_back()  # a step came to nothing half-way: no row is to be trusted
             manager.drop_rows(self.stream.last_plan_id, ChangeReason.HEALED)
+            scheduler.finish_what_no_longer_fits()
             self.stream.start_over()
             self._fail_touched(touched)
             return scheduler.schedule(self._next_plan_id)

@@ -135,11 +135,11 @@ def _broken_rows(manager: CacheManager) -> tuple[list[Violation], list[int]]:
     rows, page_size = manager.rows, manager.page_size
     violations: list[Violation] = []
     broken: list[int] = []
-    holders: dict[PrefixNode, int] = {}
+    holders: dict[PrefixNode, list[int]] = {}
     for idx in rows.open_rows:
         path = path_of(rows.tail[idx])
         for node in path:
-            holders[node] = holders.get(node, 0) + 1
+            holders.setdefault(node, []).append(idx)
         end = int(rows.num_tree_pages[idx])
         locs = b"".join(node.locs for node in path)
         ids = b"".join(node.ids for node in path)
@@ -153,17 +153,16 @@ def _broken_rows(manager: CacheManager) -> tuple[list[Violation], list[int]]:
             violations.append(Violation(None, f"row {idx}: locs do not run on inside a page"))
             broken.append(idx)
     for node in manager.tree.nodes():
-        holders.setdefault(node, 0)
-        if node.ref_count != holders[node]:
-            rule = f"ref_count {node.ref_count} of a node that {holders[node]} rows hold"
+        held_by = holders.pop(node, [])
+        if node.ref_count != len(held_by):
+            rule = f"ref_count {node.ref_count} of a node that {len(held_by)} rows hold"
             first_page = node.first_loc // page_size if node.locs else None
             violations.append(Violation(first_page, rule))
-        del holders[node]
-    outside = [node for node in holders if node.locs]
-    violations.extend(
-        Violation(node.first_loc // page_size, "held by a row and not in the tree")
-        for node in outside
-    )
+    for node, held_by in holders.items():
+        if node.locs:
+            rule = "held by a row and not in the tree"
+            violations.append(Violation(node.first_loc // page_size, rule))
+            broken += held_by
     return violations, broken
 
 

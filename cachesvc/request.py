@@ -133,8 +133,9 @@ class Finished:
     failure: PagewireError | None = None
 
 
-def limit_len_of(submission: Submission, runner: RunnerDescription) -> int:
-    """The bound of prompt and answer together, in tokens, for a submission that can be served.
+def limit_len_of(submission: Submission, runner: RunnerDescription, usable_tokens: int) -> int:
+    """The bound of prompt and answer together, in tokens, for a submission that can be served with
+    pages for `usable_tokens`.
 
     Errors: InvalidArgument with the reason, the field at fault and the numbers, for one that never
     can.
@@ -193,11 +194,11 @@ def limit_len_of(submission: Submission, runner: RunnerDescription) -> int:
         raise _invalid(
             Reason.INVALID_FIELD, "choice", f"choice is {submission.choice}; they go from 0 up"
         )
-    if prompt_len + 1 > runner.pool_tokens:
+    if prompt_len + 1 > usable_tokens:
         raise _invalid(
             Reason.PROMPT_EXCEEDS_POOL,
             "prompt",
-            f"the prompt has {prompt_len} tokens and the page pool holds {runner.pool_tokens}: "
+            f"the prompt has {prompt_len} tokens and the page pool holds {usable_tokens}: "
             "send a shorter prompt, or serve with more pages",
         )
     return (
