@@ -16,12 +16,29 @@ from cachesvc.limits import Limits
 from cachesvc.request import Submission
 from cachesvc.session import GatewaySession
 from cachesvc.step import Sampled
-from servicekit.plan import Attached, Plan, Result, RunnerDescription
+from servicekit.plan import Attached, Int32Array, Plan, Result, RunnerDescription
 from servicekit.plan_twin import plan_request
 from servicekit.sampling import Sampling
 
 CREDITS = 2
+VOCAB_SIZE = 100_000
+PROMPT_LENS = (100, 164)  # different, so that rows reach the end of a page at different times
 NO_STOP = np.zeros(0, dtype=np.int32)
+
+
+class Cycle(NamedTuple):
+    """One cycle's time, and the plan that it made."""
+
+    seconds: float
+    plan: Plan
+
+
+class SteadyDecode(NamedTuple):
+    """Rows that all decode: plans before the first cycle, then cycles."""
+
+    runner: RunnerDescription
+    first_plans: list[Plan]
+    cycles: Iterator[Cycle]
 
 
 def description(
@@ -37,59 +54,59 @@ def description(
         num_pages=num_pages,
         num_rows=num_rows,
         max_seq_len=max_seq_len,
-        vocab_size=100_000,
+        vocab_size=VOCAB_SIZE,
         rank=0,
         num_ranks=1,
     )
 
 
-def submission(key: int, prompt: np.ndarray, **changes: object) -> Submission:
+def submission(key: int, prompt_ids: Int32Array) -> Submission:
     return Submission(
         key,
         f"request-{key}",
-        prompt.astype(np.int32),
+        prompt_ids,
         Sampling(temperature=0),
-        None,
-        NO_STOP,
-        **changes,
+        max_tokens=None,
+        stop_token_ids=NO_STOP,
     )
 
 
-class Cycle(NamedTuple):
-    """One cycle's time, and the plan that it made."""
-
-    seconds: float
-    plan: Plan
+def random_ids(rng: np.random.Generator, count: int) -> Int32Array:
+    return rng.integers(0, VOCAB_SIZE, count, dtype=np.int32)
 
 
-def steady_decode(num_rows: int, page_size: int, num_steps: int, seed: int = 0) -> Iterator[Cycle]:
-    """Cycles of rows that all decode, their prompts different and of different lengths."""
-    rng = np.random.default_rng(seed)
-    max_seq_len = 1024 + num_steps
-    runner = description(num_rows, page_size, num_rows * max_seq_len // page_size, max_seq_len)
-    core = Core(
-        Limits(step_budget_tokens=num_rows * 1024, credits=CREDITS, long_prefill_tokens=1 << 20)
-    )
+def steady_decode(num_rows: int, page_size: int, num_steps: int) -> SteadyDecode:
+    rng = np.random.default_rng(0)
+    max_seq_len = PROMPT_LENS[1] + num_steps + CREDITS
+    num_pages = num_rows * (max_seq_len // page_size + 1)
+    runner = description(num_rows, page_size, num_pages, max_seq_len)
+    core = Core(Limits(step_budget_tokens=num_rows * PROMPT_LENS[1], credits=CREDITS))
     core.attached(Attached(runner, "boot", 0, ""))
-    session = GatewaySession(1, "")
     for key in range(1, num_rows + 1):
-        prompt = rng.integers(0, 100_000, 100 + int(rng.integers(0, 64)))
-        core.submit(1, submission(key, prompt))
-    sent = [core.next_plan() for _ in range(CREDITS)]
+        core.submit(1, submission(key, random_ids(rng, int(rng.integers(*PROMPT_LENS)))))
+    first_plans = [plan for _ in range(CREDITS) if (plan := core.next_plan()) is not None]
     core.take_outputs()
+    return SteadyDecode(runner, first_plans, _cycles(core, first_plans, num_steps, rng))
+
+
+def _cycles(
+    core: Core, first_plans: list[Plan], num_steps: int, rng: np.random.Generator
+) -> Iterator[Cycle]:
+    session, under_way = GatewaySession(1, ""), list(first_plans)
     for _ in range(num_steps):
-        oldest = sent.pop(0)
-        sampled_ids = rng.integers(0, 100_000, int(oldest.step_samples.sum())).astype(np.int32)
+        oldest = under_way.pop(0)
+        result = Result(oldest.plan_id, random_ids(rng, int(oldest.step_samples.sum())), 0, 0)
         began = time.perf_counter()
-        core.result(Result(oldest.plan_id, sampled_ids, 0, 0))
+        core.result(result)
         plan = core.next_plan()
+        assert plan is not None
         plan_request(plan).SerializeToString()
         for output in core.take_outputs():
-            if isinstance(output, Sampled):
-                session.put_tokens(output.keys.tolist(), output.token_ids.tolist())
+            assert isinstance(output, Sampled)
+            session.put_tokens(output.keys.tolist(), output.token_ids.tolist())
         ended = time.perf_counter()
         _write_out(session)
-        sent.append(plan)
+        under_way.append(plan)
         yield Cycle(ended - began, plan)
 
 

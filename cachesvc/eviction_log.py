@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cachesvc.prefix_node import Eviction, Match
+from cachesvc.prefix_node import LOC_BYTES, Eviction, Match
 
 CAPACITY = 1 << 14
 
@@ -30,11 +30,15 @@ class EvictionLog:
         self._page_size = page_size
         self._evicted: OrderedDict[tuple[int, str, bytes], Evicted] = OrderedDict()
 
-    def note(self, eviction: Eviction, plan_id: int, arrival: int) -> None:
-        place = (eviction.after_loc, eviction.salt, eviction.first_page_ids)
-        self._evicted[place] = Evicted(plan_id, arrival)
-        self._evicted.move_to_end(place)
-        if len(self._evicted) > CAPACITY:
+    def note(self, evictions: list[Eviction], plan_id: int, arrivals: list[int]) -> None:
+        """The plan evicts these, a page for each of the requests."""
+        at = 0
+        for eviction in evictions:
+            place = (eviction.after_loc, eviction.salt, eviction.first_page_ids)
+            self._evicted[place] = Evicted(plan_id, arrivals[at])
+            self._evicted.move_to_end(place)
+            at += len(eviction.locs) // LOC_BYTES
+        while len(self._evicted) > CAPACITY:
             self._evicted.popitem(last=False)
 
     def find(self, match: Match, page_ids: bytes) -> Evicted | None:

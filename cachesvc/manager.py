@@ -144,14 +144,12 @@ class CacheManager:
 
     def evict(self, arrivals: NDArray[np.int64], reason: ChangeReason) -> None:
         """Evict a page for each of these requests. Errors: TreeError, with nothing changed."""
-        at = 0
-        for eviction in self.tree.evict(len(arrivals)):
-            locs = np.frombuffer(eviction.locs, dtype=np.int32)
-            self.pool.free(locs)
-            self._evictions.note(eviction, self.ledger.plan_id, int(arrivals[at]))
-            self.ledger.note(reason, PageState.FREE, locs, arrivals[at : at + len(locs)])
-            at += len(locs)
-        self.evicted_total += at
+        evictions = self.tree.evict(len(arrivals))
+        locs = np.frombuffer(b"".join(eviction.locs for eviction in evictions), dtype=np.int32)
+        self.pool.free(locs)
+        self.ledger.note(reason, PageState.FREE, locs, arrivals)
+        self._evictions.note(evictions, self.ledger.plan_id, arrivals.tolist())
+        self.evicted_total += len(locs)
 
     def flush(self) -> int:
         """Evict all that is evictable. Returns how many pages that were."""

@@ -49,11 +49,12 @@ class PagePool:
         no page or a page that is free.
         """
         page_ids = first_locs // self.page_size
-        if np.any(first_locs % self.page_size) or np.any(
-            (page_ids < 0) | (page_ids >= self.num_pages)
-        ):
+        if (first_locs % self.page_size).any() or not (
+            page_ids.view(np.uint32) < self.num_pages  # a negative one is large, unsigned
+        ).all():
             raise PoolError(f"not first locs of pages: {first_locs.tolist()}")
-        if np.any(self._is_free[page_ids]) or len(np.unique(page_ids)) != len(page_ids):
+        ordered = np.sort(page_ids)
+        if self._is_free[page_ids].any() or (ordered[1:] == ordered[:-1]).any():
             raise PoolError(f"freed twice: first locs {first_locs.tolist()}")
         self._is_free[page_ids] = True
         self._free_pages[self._free_count : self._free_count + len(first_locs)] = first_locs[::-1]

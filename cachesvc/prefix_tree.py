@@ -1,7 +1,7 @@
 """The prefix cache: a radix tree over full pages of known ids.
 
 The form is that of SGLang's RadixAttention (Zheng et al., 2024), over pages instead of tokens. A
-node holds at most `MAX_NODE_TOKENS`, so that no operation copies more than that. Nothing recurs;
+node holds at most `MAX_NODE_TOKENS`, by default, so that no operation copies more than that. Nothing recurs;
 `P` below is the number of pages that an operation is about, `D` the nodes on their path.
 """
 
@@ -37,12 +37,18 @@ class PrefixTree:
     `evictable_count` and `locked_count` are pages of nodes that no row, or some row, holds.
     """
 
-    def __init__(self, num_pages: int, page_size: int, order: EvictionOrder) -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        page_size: int,
+        order: EvictionOrder,
+        max_node_tokens: int = MAX_NODE_TOKENS,
+    ) -> None:
         self.page_size = page_size
         self.evictable_count = 0
         self.locked_count = 0
         self._page_bytes = page_size * ID_BYTES
-        self._max_node_pages = max(MAX_NODE_TOKENS // page_size, 1)
+        self._max_node_pages = max(max_node_tokens // page_size, 1)
         self._clock = 0
         self._roots: dict[str, SaltedRoot] = {}
         self._leaves = EvictionQueue(num_pages, page_size, order)
@@ -211,33 +217,38 @@ class PrefixTree:
         """
         if count > self.evictable_count:
             raise TreeError(f"{count} pages to evict, {self.evictable_count} are evictable")
+        self.evictable_count -= count
         evictions: list[Eviction] = []
         while count > 0:
             leaf = self._leaves.pop()
             if leaf is None:
-                raise TreeError(f"{self.evictable_count} pages are evictable, and no leaf is")
-            taken = min(leaf.num_pages, count)
-            evictions.append(self._cut(leaf, leaf.num_pages - taken))
-            count -= taken
+                raise TreeError(f"{count} pages to evict, and no leaf is evictable")
+            num_pages = leaf.num_pages
+            if num_pages <= count:
+                evictions.append(self._remove_leaf(leaf))
+            else:
+                evictions.append(self._trim_leaf(leaf, num_pages - count))
+            count -= num_pages
         return evictions
 
-    def _cut(self, leaf: PrefixNode, kept_pages: int) -> Eviction:
-        """Take the pages of an evictable leaf from `kept_pages` on; without any, the leaf goes."""
-        locs, at = leaf.locs[kept_pages * LOC_BYTES :], kept_pages * self._page_bytes
-        first_page_ids = leaf.ids[at : at + self._page_bytes]
-        self.evictable_count -= len(locs) // LOC_BYTES
-        if kept_pages:
-            leaf.ids, leaf.locs = leaf.ids[:at], leaf.locs[: kept_pages * LOC_BYTES]
-            self._leaves.add(leaf)
-            return Eviction(locs, leaf.last_loc, first_page_ids, "")
-        parent = leaf.parent
+    def _remove_leaf(self, leaf: PrefixNode) -> Eviction:
+        parent, key = leaf.parent, leaf.ids[: self._page_bytes]
         assert parent is not None
         leaf.parent = None
-        parent.remove_child(first_page_ids)
-        self._leaves.add(parent)
-        self._drop_if_empty(parent)
+        parent.remove_child(key)
+        if parent.children is None:
+            self._leaves.add(parent)
+            self._drop_if_empty(parent)
         salt = parent.salt if isinstance(parent, SaltedRoot) else ""
-        return Eviction(locs, parent.last_loc, first_page_ids, salt)
+        return Eviction(leaf.locs, parent.last_loc, key, salt)
+
+    def _trim_leaf(self, leaf: PrefixNode, kept_pages: int) -> Eviction:
+        """Take out the pages of a leaf from `kept_pages` on."""
+        locs, at = leaf.locs[kept_pages * LOC_BYTES :], kept_pages * self._page_bytes
+        first_page_ids = leaf.ids[at : at + self._page_bytes]
+        leaf.ids, leaf.locs = leaf.ids[:at], leaf.locs[: kept_pages * LOC_BYTES]
+        self._leaves.add(leaf)
+        return Eviction(locs, leaf.last_loc, first_page_ids, "")
 
     def cut_where(
         self, is_bad: Callable[[Int32Array], np.ndarray], tails: Iterable[PrefixNode]
