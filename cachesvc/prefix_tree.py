@@ -1,7 +1,7 @@
 """The prefix cache: a radix tree over full pages of known ids.
 
 The form is that of SGLang's RadixAttention (Zheng et al., 2024), over pages instead of tokens. A
-node holds at most `MAX_NODE_TOKENS`, by default, so that no operation copies more than that. Nothing recurs;
+node holds at most `max_node_tokens`, so that no operation copies more than that. Nothing recurs;
 `P` below is the number of pages that an operation is about, `D` the nodes on their path.
 """
 
