@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -31,6 +32,7 @@ from servicekit.sampling import Sampling
 
 log = structlog.get_logger()
 
+FULL_COLLECTIONS = 1000  # younger ones between two; each walks over every node of the tree
 TICK_S = 0.1  # how late a waiting request may expire
 CHECK_AFTER_TICKS = 10  # of idleness: once, then again after the next work
 
@@ -206,16 +208,19 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         return asyncio.get_running_loop().time()
 
     async def keep_time(self) -> None:
-        """Let requests expire that wait past their time, and recount pages in quiet moments; until
-        cancelled.
+        """Let requests expire that wait past their time; in quiet moments recount pages and collect
+        garbage, so that neither takes long when there is work. Until cancelled.
         """
+        gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
         while True:
             await asyncio.sleep(TICK_S)
             self.core.tick(self._now_s())
             if self.core.is_idle and self.core.scheduler is not None:
                 self._idle_ticks += 1
-                if self._idle_ticks == CHECK_AFTER_TICKS and self.core.check_integrity():
-                    self.runner_client.wake()
+                if self._idle_ticks == CHECK_AFTER_TICKS:
+                    gc.collect()
+                    if self.core.check_integrity():
+                        self.runner_client.wake()
             else:
                 self._idle_ticks = 0
             self._on_change()

@@ -171,8 +171,8 @@ async def _print_answer(address: str, question: Question, cache_address: str | N
     sys.stdout.flush()
     sys.stderr.write(_figures(used, (first or ended) - began, ended - began))
     if cache_address is not None:
-        num_pages, free_pages, max_used_pages = await page_counts(cache_address)
-        sys.stderr.write(f"; pages: {max_used_pages} of {num_pages} used, {free_pages} free now")
+        num_pages, cached_pages, max_used_pages = await page_counts(cache_address)
+        sys.stderr.write(f"; pages: {max_used_pages} of {num_pages} used, {cached_pages} cached")
     sys.stderr.write("\n")
 
 

@@ -65,7 +65,7 @@ class PageCounts(NamedTuple):
     """Pages of a pool."""
 
     num_pages: int
-    free_pages: int
+    evictable_pages: int  # cached for whoever asks the same
     max_used_pages: int  # in use at once, at most
 
 
@@ -77,4 +77,4 @@ async def page_counts(cache_address: str) -> PageCounts:
             stats = await stub.GetStats(cache_pb2.GetStatsRequest(), timeout=5)
         except grpc.aio.AioRpcError as error:
             raise error_of(error) from error
-    return PageCounts(stats.num_pages, stats.free_pages, stats.max_used_pages)
+    return PageCounts(stats.num_pages, stats.evictable_pages, stats.max_used_pages)

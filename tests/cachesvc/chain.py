@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from pagewire.v1 import cache_pb2 as pb
@@ -14,6 +15,7 @@ from pagewire.v1 import cache_pb2_grpc, runner_pb2_grpc
 from cachesvc.core import Core
 from cachesvc.limits import Limits
 from cachesvc.service import CacheService
+from tests.cachesvc.builders import describe
 from tests.cachesvc.fake_runner import continuation
 from tests.cachesvc.fake_runner_service import FakeRunnerService
 from tests.cachesvc.gateway_client import PATIENCE_S, Gateway
@@ -59,9 +61,12 @@ class Chain:
 
 
 @asynccontextmanager
-async def manager_of(runner_address: str) -> AsyncIterator[tuple[CacheService, grpc.aio.Channel]]:
+async def manager_of(
+    runner_address: str, **limits: Any
+) -> AsyncIterator[tuple[CacheService, grpc.aio.Channel]]:
     """A manager that keeps attaching to `runner_address`, and a channel to it."""
-    service = CacheService(Core(Limits(step_budget_tokens=64, credits=2)), runner_address)
+    core = Core(Limits(**{"step_budget_tokens": 64, "credits": 2, **limits}))
+    service = CacheService(core, runner_address)
     client = asyncio.create_task(service.runner_client.run())
     try:
         async with served(ADD_CACHE, service) as address, channel_to(address) as channel:
@@ -69,3 +74,14 @@ async def manager_of(runner_address: str) -> AsyncIterator[tuple[CacheService, g
     finally:
         client.cancel()
         await asyncio.gather(client, return_exceptions=True)
+
+
+@asynccontextmanager
+async def chain_of(**limits: Any) -> AsyncIterator[Chain]:
+    """Manager and fake runner of sixteen pages."""
+    runner = FakeRunnerService(describe(num_pages=16))
+    async with (
+        served(ADD_RUNNER, runner) as address,
+        manager_of(address, **limits) as (service, channel),
+    ):
+        yield Chain(service, runner, channel)

@@ -21,6 +21,7 @@ class Gateway:
         self.call: Any = cache_pb2_grpc.CacheServiceStub(channel).Session()
         self.opened: list[pb.Opened] = []
         self.accepted: list[int] = []
+        self.cached_tokens: dict[int, int] = {}
         self.rejected: dict[int, pb.Rejected] = {}
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.finished: dict[int, pb.RequestFinished] = {}
@@ -66,6 +67,9 @@ class Gateway:
         if message.HasField("opened"):
             self.opened.append(message.opened)
         self.accepted += [accepted.key for accepted in message.accepted]
+        for admitted in message.admitted:
+            assert admitted.key not in self.cached_tokens, "admitted first twice"
+            self.cached_tokens[admitted.key] = admitted.cached_tokens
         for rejected in message.rejected:
             self.rejected[rejected.key] = rejected
         for key, token_id in zip(

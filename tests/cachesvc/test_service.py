@@ -10,18 +10,15 @@ import pytest
 from pagewire.v1 import cache_pb2 as pb
 
 from servicekit.errors import FailedPrecondition, InvalidArgument, Reason, Unavailable
-from tests.cachesvc.builders import describe
-from tests.cachesvc.chain import ADD_RUNNER, Chain, answer, manager_of
-from tests.cachesvc.fake_runner_service import FakeRunnerService
+from tests.cachesvc.chain import Chain, answer, chain_of
 from tests.cachesvc.gateway_client import Gateway
-from tests.cachesvc.rpc import failure_of, served
+from tests.cachesvc.rpc import failure_of
 
 
 @pytest.fixture
 async def chain() -> AsyncIterator[Chain]:
-    runner = FakeRunnerService(describe(num_pages=16))
-    async with served(ADD_RUNNER, runner) as address, manager_of(address) as (service, channel):
-        yield Chain(service, runner, channel)
+    async with chain_of() as chain:
+        yield chain
 
 
 class TestOpen:
