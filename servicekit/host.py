@@ -21,6 +21,7 @@ from servicekit.status import StatusInterceptor
 
 log = structlog.get_logger()
 
+NEVER_S = 1e9
 GIL_SWITCH_INTERVAL_S = (
     5e-5  # the default of 5 ms turns a 0.3 ms round trip into 5 ms beside one busy thread
 )
@@ -135,10 +136,11 @@ class ServiceHost:
         if self._stopped:
             return
         self._stopped = True
-        stopping = asyncio.ensure_future(self.grpc_server.stop(grace_s))
-        if not await self.within_grace(stopping, None):
+        stopping = asyncio.ensure_future(self.grpc_server.stop(NEVER_S))
+        if not await self.within_grace(stopping, grace_s):
+            stopping.cancel()  # two stops at once race in grpc.aio, to a segmentation fault
+            await asyncio.gather(stopping, return_exceptions=True)
             await self.grpc_server.stop(0)
-        await stopping
         if self._lock is not None:
             self._lock.release()
             self._lock = None

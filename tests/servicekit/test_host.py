@@ -41,6 +41,27 @@ class Slow(cache_pb2_grpc.CacheServiceServicer):
         return pb.GetStatsResponse(num_pages=7)
 
 
+class OneStopAtATime:
+    """A server that fails when it is told to stop while it stops."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._stopping = False
+        self.num_stops = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    async def stop(self, grace_s: float) -> None:
+        assert not self._stopping
+        self._stopping = True
+        self.num_stops += 1
+        try:
+            await self._server.stop(grace_s)
+        finally:
+            self._stopping = False
+
+
 @pytest.fixture
 def directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pw-") as path:
@@ -166,6 +187,18 @@ class TestASignal:
             await asyncio.wait_for(stopping, 20)
             with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
                 await call
+
+    async def test_a_second_signal_never_makes_two_stops_at_once(self, host: ServiceHost) -> None:
+        """The one that came second sometimes cancelled the calls of a server that was gone: the
+        process ended with SIGSEGV.
+        """
+        host.grpc_server = one_stop = OneStopAtATime(host.grpc_server)
+        await host.start()
+        for number in (signal.SIGTERM, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        await host.wait_for_stop()
+        await host.stop(3600)
+        assert one_stop.num_stops >= 1
 
     async def test_a_second_signal_ends_any_wait_within_the_grace(self, host: ServiceHost) -> None:
         await host.start()
