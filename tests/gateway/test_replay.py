@@ -14,6 +14,7 @@ import pytest
 from pagewire.v1 import runner_pb2 as pb
 from pagewire.v1 import runner_pb2_grpc
 
+from gateway.cli import main
 from gateway.replay import Outcome, replay
 from gateway.replay_command import run
 from runnersvc.fake_model import FakeModel, ScriptedTokens
@@ -183,6 +184,33 @@ class TestCommand:
             run([str(recording)])
         assert run(["--allow-cut", str(recording)]) == 0
         assert "cut: the record at byte" in capfd.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            (None, "cannot be read: No such file"),
+            (b"", "is empty: it is no recording"),
+            (b"#!/bin/sh\n", "is no recording of a plan stream"),
+            (b"\x04\x0a\x02\x08\x02", "of format version 2; this pagewire reads 1"),
+            (b"\x04\x0a\x02\x08\x01", "holds no plan with a result"),
+        ],
+    )
+    def test_what_cannot_be_replayed_is_one_sentence_and_exit_code_2(
+        self,
+        content: bytes | None,
+        words: str,
+        tmp_path: Path,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        if content is not None:
+            (tmp_path / "stream").write_bytes(content)
+        with pytest.raises(SystemExit) as caught:
+            main(["replay", str(tmp_path / "stream")])
+        assert caught.value.code == 2
+        told = capfd.readouterr()
+        assert told.out == ""
+        assert told.err.startswith(f"pagewire replay: {tmp_path / 'stream'}")
+        assert words in told.err
 
     def test_a_runner_that_is_given_is_used(self, recording: Path) -> None:
         async def against_runner() -> int:
