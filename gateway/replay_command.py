@@ -83,8 +83,8 @@ def _summary(history: PlanHistory, outcome: Outcome) -> str:
     if outcome.digests_sha256:
         digests = f"sha256:{outcome.digests_sha256}, the last {digest_text(outcome.last_digest)}"
     return (
-        f"recorded: {history.num_recorded} plans over {history.num_attaches} attaches; left out: "
-        f"{history.num_left_out} refused or without a result\n"
+        f"recorded: {history.num_recorded} plans over {history.num_attaches} attaches; left out "
+        f"{history.num_left_out} without a result, {history.num_refused} of them refused\n"
         f"{cut}"
         f"replayed: {outcome.num_results} of {len(history.plans)} plans, "
         f"{outcome.num_tokens} tokens\n"

@@ -159,7 +159,7 @@ class TestCommand:
     ) -> None:
         assert run([str(recording)]) == 0
         assert capfd.readouterr().out.splitlines() == [
-            "recorded: 4 plans over 1 attaches; left out: 1 refused or without a result",
+            "recorded: 4 plans over 1 attaches; left out 1 without a result, 0 of them refused",
             "replayed: 3 of 3 plans, 3 tokens",
             f"tokens sha256:{hashlib.sha256(ints(5, 6, 7).tobytes()).hexdigest()}",
             f"page table digests sha256:{DIGESTS}, the last {digest(5):016x}",
