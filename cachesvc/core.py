@@ -6,11 +6,10 @@ that does not go back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import structlog
 
-from cachesvc.integrity import Recount, heal, recount
+from cachesvc.healing import Healer
+from cachesvc.integrity import recount
 from cachesvc.ledger import ChangeReason, Ledger
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
@@ -21,6 +20,7 @@ from cachesvc.prefix_tree import TreeError
 from cachesvc.request import Admitted, FinishCause, Finished, Req, Submission, limit_len_of
 from cachesvc.scheduler import Scheduler
 from cachesvc.step import Sampled, Step, StepRecord
+from cachesvc.totals import StreamTotals
 from servicekit.errors import (
     DeadlineExceeded,
     FailedPrecondition,
@@ -35,22 +35,8 @@ from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RunnerDescr
 log = structlog.get_logger()
 
 MAX_REFUSALS_IN_A_ROW = 3
-MAX_HEALS_IN_A_ROW = 3
 RETRY_AFTER_S = 1.0  # told to those whom the full queue turns away
 NO_PLAN = 0
-
-
-@dataclass
-class Totals:
-    """Counters that only grow."""
-
-    refused: int = 0
-    attached: int = 0
-    resent_plans: int = 0
-    healed: int = 0
-    executor_waited_us: int = 0
-    executor_device_us: int = 0
-    max_used_pages: int = 0
 
 
 class Core:
@@ -61,10 +47,10 @@ class Core:
     def __init__(self, limits: Limits) -> None:
         self.stream = PlanStream(limits.credits, want_digests=limits.want_digests)
         self.live = LiveRequests(limits.aging_s)
-        self.totals = Totals()
+        self.healer = Healer()
+        self.totals = StreamTotals()
         self._limits = limits
         self._scheduler: Scheduler | None = None
-        self._heals_in_a_row = 0  # since a recount found nothing
 
     @property
     def scheduler(self) -> Scheduler | None:
@@ -81,7 +67,7 @@ class Core:
         return (
             self.stream.attached
             and self.stream.refusals_in_a_row < MAX_REFUSALS_IN_A_ROW
-            and self._heals_in_a_row < MAX_HEALS_IN_A_ROW
+            and self.healer.may_serve
         )
 
     @property
@@ -282,12 +268,12 @@ class Core:
             manager.check_counters()
         except (IntegrityError, PoolError, TreeError) as error:
             log.error("page accounting failed in mid-step", error=str(error))
-            touched = self._heal(scheduler, recount(manager))
+            healed = self.healer.heal(scheduler, recount(manager))
             scheduler.put_back()  # a step came to nothing half-way: no row is to be trusted
             manager.drop_rows(self.stream.last_plan_id, ChangeReason.HEALED)
             scheduler.finish_what_no_longer_fits()
             self.stream.start_over()
-            self._fail_touched(touched)
+            self._fail_touched(healed.touched)
             return scheduler.schedule(self._next_plan_id)
         self.totals.max_used_pages = max(self.totals.max_used_pages, manager.used_count)
         return step
@@ -297,25 +283,9 @@ class Core:
 
         Errors: Unavailable before the first runner.
         """
-        scheduler = self.ready_scheduler()
-        found = recount(scheduler.manager)
-        if not found.violations:
-            self._heals_in_a_row = 0
-            return []
-        told = [violation.told(scheduler.manager) for violation in found.violations]
-        self._fail_touched(self._heal(scheduler, found))
-        return told
-
-    def _heal(self, scheduler: Scheduler, found: Recount) -> list[Req]:
-        """Returns the requests that touched a page claimed twice: they are to fail."""
-        manager = scheduler.manager
-        for violation in found.violations:
-            log.error("page accounting failed", violation=violation.told(manager))
-        self.totals.healed += 1
-        self._heals_in_a_row += 1
-        touched = [req for idx in heal(manager, found) if (req := manager.rows.req[idx])]
-        scheduler.finish_what_no_longer_fits()
-        return touched
+        healed = self.healer.check(self.ready_scheduler())
+        self._fail_touched(healed.touched)
+        return healed.violations
 
     def _fail_touched(self, touched: list[Req]) -> None:
         for req in touched:

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cachesvc.request import Req, Submission
 from cachesvc.story import Stories, Story
-
-
-@dataclass
-class EndTotals:
-    """Requests by how they ended; counters that only grow."""
-
-    finished: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    expired: int = 0
-    rejected: int = 0
+from cachesvc.totals import EndTotals
 
 
 class LiveRequests:

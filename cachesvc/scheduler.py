@@ -8,7 +8,6 @@ admit waiting requests.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,22 +23,12 @@ from cachesvc.rows import RowIndexes
 from cachesvc.running import RunningRows
 from cachesvc.step import Sampled, Step, StepRecord
 from cachesvc.story import Preemption, Stories
+from cachesvc.totals import ScheduleTotals
 from cachesvc.waiting import WaitingQueue
 from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RowOpen
 
 NO_ROWS: RowIndexes = np.zeros(0, dtype=np.intp)
-
-
-@dataclass
-class SchedulerTotals:
-    """Counters that only grow."""
-
-    preempted: int = 0
-    prompt_tokens: int = 0
-    sampled_tokens: int = 0
-    cached_tokens: int = 0  # of first admissions
-    admitted_prompt_tokens: int = 0
 
 
 class _Built(NamedTuple):
@@ -59,7 +48,7 @@ class Scheduler:
     def __init__(self, manager: CacheManager, stories: Stories, limits: Limits) -> None:
         self.manager = manager
         self.outputs: list[Sampled | Admitted | Finished] = []
-        self.totals = SchedulerTotals()
+        self.totals = ScheduleTotals()
         self.waiting = WaitingQueue()
         self._admitter = Admitter(self.waiting, stories)
         self._limits = limits

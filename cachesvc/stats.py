@@ -26,7 +26,7 @@ def stats_of(core: Core) -> pb.GetStatsResponse:
         executor_waited_us_total=totals.executor_waited_us,
         executor_device_us_total=totals.executor_device_us,
         resent_plans_total=totals.resent_plans,
-        healed_total=totals.healed,
+        healed_total=core.healer.healed_total,
     )
     if (scheduler := core.scheduler) is not None:
         manager = scheduler.manager

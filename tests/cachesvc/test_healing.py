@@ -150,7 +150,7 @@ def test_the_counters_after_a_plan_show_it_and_all_rows_start_over(damage: Damag
     plan = joined.send()
     assert plan is not None
     assert plan.reset_rows
-    assert joined.core.totals.healed == 1
+    assert joined.core.healer.healed_total == 1
     check_integrity(manager_of(joined))
     check_the_end(joined, failed=set())
 
@@ -209,7 +209,7 @@ def test_a_counter_that_promises_too_much_is_found_when_the_last_leaf_is_gone() 
     joined.step()
     assert the_evictable_counter_is_one_too_high(manager_of(joined))
     joined.run_until_idle()
-    assert joined.core.totals.healed == 1
+    assert joined.core.healer.healed_total == 1
     for key in (3, 4):
         wanted = submission(key, [key] * 3, max_tokens=3)
         assert joined.heard.tokens[1, key] == truth_of(wanted, joined.runner.description).answer
@@ -227,7 +227,7 @@ def test_requests_that_are_admitted_when_the_books_fail_are_not_forgotten() -> N
     joined.core.submit(1, submission(3, [8], max_tokens=2))
     joined.core.submit(1, submission(4, [9] * 26, max_tokens=2))
     joined.run_until_idle()
-    assert joined.core.totals.healed == 1
+    assert joined.core.healer.healed_total == 1
     assert [joined.heard.cause(key) for key in (3, 4)] == [FinishCause.MAX_TOKENS] * 2
     assert {3, 4} <= {key for _, key in joined.heard.cached_len}, "told that they were admitted"
     assert joined.core.check_integrity() == []
