@@ -114,6 +114,10 @@ class System:
         """The stats once so many requests run."""
         return await self._until(lambda stats: stats.running_requests == num_requests)
 
+    async def attached(self, times: int) -> cache_pb2.GetStatsResponse:
+        """The stats once a runner attached so many times."""
+        return await self._until(lambda stats: stats.attached_total >= times)
+
     async def _until(
         self, holds: Callable[[cache_pb2.GetStatsResponse], bool]
     ) -> cache_pb2.GetStatsResponse:
