@@ -83,11 +83,6 @@ class CacheManager:
         """Tokens that those pages hold."""
         return self.usable_count * self.page_size
 
-    def missing_pages(self, rows: RowIndexes, device_lens: Int32Array) -> Int32Array:
-        """How many pages each row lacks to hold `device_lens` tokens, int32[n]."""
-        missing: Int32Array = ceil_div(device_lens, self.page_size) - self.rows.num_pages[rows]
-        return missing.clip(min=0)
-
     def at_page_end(self, decode: RowIndexes) -> RowIndexes:
         """Those of the rows that need a page for their next token."""
         rows = self.rows
@@ -116,31 +111,29 @@ class CacheManager:
         cached_locs = match.locs
         idx = self.rows.open(req, generation, self.tree.lock(match), match.num_pages)
         self.ledger.note(ChangeReason.HIT, PageState.LOCKED, cached_locs, req.arrival)
-        cached = self.page_table.write_run(idx, 0, cached_locs)
-        one_row = np.array([idx], dtype=np.intp)
-        return idx, joined([cached, self.grow(one_row, self.rows.known_len[one_row])])
+        missing = ceil_div(req.known_len, self.page_size) - match.num_pages
+        own_locs = self._allocate(np.full(missing, req.arrival, dtype=np.int64))
+        self.rows.num_pages[idx] += missing
+        return idx, self.page_table.write_run(idx, 0, np.concatenate((cached_locs, own_locs)))
 
-    def grow(self, rows: RowIndexes, device_lens: Int32Array) -> TableWrite:
-        """Give each row the pages it lacks to hold `device_lens` tokens, evicting where none is
-        free. Rows are distinct.
-
-        Errors: TreeError, with nothing changed, when there are too few: ask `missing_pages` first.
+    def grow(self, rows: RowIndexes) -> TableWrite:
+        """Give each row one page more. Rows are distinct. Errors: TreeError, with nothing changed,
+        when fewer are free or evictable.
         """
-        missing = self.missing_pages(rows, device_lens)
-        total = int(missing.sum())
-        if total == 0:
+        if not len(rows):
             return NO_WRITE
-        row_of_page = np.repeat(rows, missing)
-        arrivals = self.rows.arrival[row_of_page]
-        if total > self.pool.free_count:
+        page_indexes = self.rows.num_pages[rows]
+        first_locs = self._allocate(self.rows.arrival[rows])
+        self.rows.num_pages[rows] = page_indexes + 1
+        return self.page_table.write(rows, page_indexes, first_locs)
+
+    def _allocate(self, arrivals: NDArray[np.int64]) -> Int32Array:
+        """First locs of a page for each of these requests, evicting where none is free."""
+        if len(arrivals) > self.pool.free_count:
             self.evict(arrivals[self.pool.free_count :], ChangeReason.EVICTED)
-        first_locs = self.pool.allocate(total)
+        first_locs = self.pool.allocate(len(arrivals))
         self.ledger.note(ChangeReason.ALLOCATED, PageState.PRIVATE, first_locs, arrivals)
-        before = np.cumsum(missing, dtype=np.int32) - missing
-        nth_of_row = np.arange(total, dtype=np.int32) - np.repeat(before, missing)
-        page_indexes = self.rows.num_pages[row_of_page] + nth_of_row
-        self.rows.num_pages[rows] += missing
-        return self.page_table.write(row_of_page, page_indexes, first_locs)
+        return first_locs
 
     def evict(self, arrivals: NDArray[np.int64], reason: ChangeReason) -> None:
         """Evict a page for each of these requests. Errors: TreeError, with nothing changed."""
@@ -231,19 +224,15 @@ class CacheManager:
 
     def note_filled(self, plan_id: int, steps: RowSteps) -> None:
         """The plan with these steps fills pages."""
-        page_size, rows, cached_lens = self.page_size, steps.rows, steps.cached_lens
-        device_lens = cached_lens + steps.extend_lens
-        completed = device_lens // page_size - cached_lens // page_size
-        if not completed.any():
-            return
-        if completed.max() == 1:
-            rows, ends = rows[completed > 0], (device_lens[completed > 0] // page_size)
-            self.filled_by[self.page_table.locs[rows, ends * page_size - 1] // page_size] = plan_id
-            return
-        for nth in np.flatnonzero(completed).tolist():
-            begin, end = cached_lens[nth] // page_size, device_lens[nth] // page_size
-            locs = self.page_table.first_locs(rows[nth], begin, end)
-            self.filled_by[locs // page_size] = plan_id
+        page_size, table = self.page_size, self.page_table.locs
+        device_lens = steps.cached_lens + steps.extend_lens
+        filling = np.flatnonzero(device_lens % page_size < steps.extend_lens)
+        rows, ends = steps.rows[filling], device_lens[filling] // page_size
+        self.filled_by[table[rows, ends * page_size - 1] // page_size] = plan_id
+        for nth in filling[steps.extend_lens[filling] > page_size].tolist():  # more than the last
+            begin, end = steps.cached_lens[nth] // page_size, device_lens[nth] // page_size
+            first_locs = self.page_table.first_locs(steps.rows[nth], begin, end)
+            self.filled_by[first_locs // page_size] = plan_id
 
     # Starting over
 

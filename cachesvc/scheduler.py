@@ -115,8 +115,7 @@ class Scheduler:
         )
         for idx, tokens_to_go in prefill:
             budget.ask(idx, tokens_to_go)
-        growing = self.manager.at_page_end(decode)
-        grown = self.manager.grow(growing, self.manager.rows.cached_len[growing] + 1)
+        grown = self.manager.grow(self.manager.at_page_end(decode))
         if len(self.waiting):
             self._admit(budget, built, preempted=preempted)
         chunks = budget.chunks()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from cachesvc.ledger import ChangeReason
 from cachesvc.manager import CacheManager, IntegrityError
 from cachesvc.page_pool import PoolError
 from cachesvc.prefix_tree import TreeError
+from cachesvc.rows import RowSteps
 from tests.cachesvc.builders import ints, locs_of, new_manager, open_row, request
 
 
@@ -46,38 +46,42 @@ def counts(manager: CacheManager) -> tuple[int, int, int, int]:
 
 def test_a_write_covers_the_whole_pages_of_all_rows_in_their_order() -> None:
     manager = manager_with_rows(2, 2, page_size=2)
-    write = manager.grow(ints(1, 0), ints(6, 4))
-    assert write.rows.tolist() == [1, 1, 1, 1, 0, 0]
-    assert write.positions.tolist() == [2, 3, 4, 5, 2, 3]
-    assert write.locs.tolist() == [4, 5, 6, 7, 8, 9]
+    write = manager.grow(ints(1, 0))
+    assert write.rows.tolist() == [1, 1, 0, 0]
+    assert write.positions.tolist() == [2, 3, 2, 3]
+    assert write.locs.tolist() == [4, 5, 6, 7]
 
 
 def test_growth_goes_on_behind_the_pages_that_a_row_has() -> None:
     manager = manager_with_rows(4, 4)
-    write = manager.grow(ints(0), ints(9))
-    assert write.positions.tolist() == [4, 5, 6, 7, 8, 9, 10, 11]
-    assert write.locs.tolist() == [8, 9, 10, 11, 12, 13, 14, 15]
+    write = manager.grow(ints(0))
+    assert write.positions.tolist() == [4, 5, 6, 7]
+    assert write.locs.tolist() == [8, 9, 10, 11]
+    manager.grow(ints(0))
     assert manager.first_locs(0).tolist() == [0, 8, 12]
     assert locs_of(manager, 0) == [0, 1, 2, 3, *range(8, 16)]
 
 
-def test_growth_inside_a_page_allocates_nothing() -> None:
-    manager = manager_with_rows(1)
-    write = manager.grow(ints(0), ints(4))
-    assert len(write.rows) == len(write.positions) == len(write.locs) == 0
-    assert counts(manager) == (7, 0, 0, 1)
+def test_only_rows_at_the_end_of_their_pages_need_one() -> None:
+    manager = manager_with_rows(3, 4, 7)
+    for idx in (0, 1, 2):
+        compute_all(manager, idx)
+    assert manager.at_page_end(ints(2, 1, 0)).tolist() == [1]
 
 
-def test_missing_pages_counts_by_row() -> None:
-    manager = manager_with_rows(1, 5)
-    assert manager.missing_pages(ints(0, 1), ints(5, 8)).tolist() == [1, 0]
-    assert manager.missing_pages(ints(0, 1), ints(17, 1)).tolist() == [4, 0]
+def test_the_plan_that_fills_a_page_is_noted_whole_or_by_its_last_token() -> None:
+    manager = manager_with_rows(11, 4, 2)
+    rows, cached_lens, extend_lens = ints(0, 1, 2), ints(1, 3, 0), ints(9, 1, 2)
+    nothing = ints(0, 0, 0)
+    steps = RowSteps(rows, cached_lens, extend_lens, nothing, nothing > 0, ints())
+    manager.note_filled(7, steps)
+    assert manager.filled_by.tolist() == [7, 7, 0, 7, 0, 0, 0, 0]
 
 
 def test_nothing_changes_when_the_pool_cannot_serve_all_rows() -> None:
     manager = manager_with_rows(4, 4, num_pages=3)
     with pytest.raises(TreeError):
-        manager.grow(ints(0, 1), ints(8, 8))
+        manager.grow(ints(0, 1))
     assert counts(manager) == (1, 0, 0, 2)
 
 
@@ -85,7 +89,8 @@ def test_the_private_pages_of_a_closed_row_are_free_and_given_out_in_their_order
     manager = manager_with_rows(8, 4, num_pages=3)
     close(manager, 0)
     assert counts(manager) == (2, 0, 0, 1)
-    manager.grow(ints(1), ints(12))
+    for _ in range(2):
+        manager.grow(ints(1))
     assert manager.first_locs(1).tolist() == [8, 0, 4]
 
 
@@ -229,30 +234,28 @@ class TestDroppingRows:
 @given(
     page_size=st.sampled_from((1, 2, 4)),
     num_pages=st.integers(1, 10),
-    moves=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 24)), max_size=30),
+    moves=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=40),
 )
 def test_every_page_has_one_owner_whatever_rows_do(
     page_size: int, num_pages: int, moves: list[tuple[int, int]]
 ) -> None:
-    """Against a model that only counts: a row closes at length 0, else it grows to the length."""
+    """Against a model that only counts: at 0 a row closes, else it opens or grows by a page."""
     manager = new_manager(page_size=page_size, num_pages=num_pages)
     pages_of: dict[int, int] = {}
-    for generation, (idx, length) in enumerate(moves):
-        if length == 0:
+    for generation, (idx, move) in enumerate(moves):
+        is_full = sum(pages_of.values()) == num_pages
+        if move == 0:
             if pages_of.pop(idx, None) is not None:
                 close(manager, idx)
+        elif idx in pages_of and is_full:
+            with pytest.raises(TreeError):
+                manager.grow(ints(idx))
         elif idx in pages_of:
-            wanted = max(pages_of[idx], -(-length // page_size))
-            growth = wanted - pages_of[idx]
-            if growth > num_pages - sum(pages_of.values()):
-                with pytest.raises(TreeError):
-                    manager.grow(ints(idx), ints(length))
-            else:
-                write = manager.grow(ints(idx), ints(length))
-                assert len(write.locs) == growth * page_size
-                assert np.all(write.locs[::page_size] % page_size == 0)
-                pages_of[idx] = wanted
-        elif sum(pages_of.values()) < num_pages:
+            write = manager.grow(ints(idx))
+            assert len(write.locs) == page_size
+            assert write.locs[0] % page_size == 0
+            pages_of[idx] += 1
+        elif not is_full:
             opened = open_row(manager, request(generation + 1, [generation]), generation)
             pages_of[opened] = 1
         assert counts(manager)[1:] == (0, 0, sum(pages_of.values()))
