@@ -9,7 +9,7 @@ from __future__ import annotations
 import structlog
 
 from cachesvc.healing import Healer
-from cachesvc.integrity import recount
+from cachesvc.integrity import note_states, recount
 from cachesvc.ledger import ChangeReason, Ledger
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
@@ -189,7 +189,9 @@ class Core:
     def _move_to(self, runner: RunnerDescription, scheduler: Scheduler) -> None:
         """Rows and pages are void: the KV memory is another, or another manager's."""
         scheduler.put_back()
+        scheduler.manager.quarantined.clear()
         scheduler.manager.drop_rows(NO_PLAN, ChangeReason.VOIDED)
+        note_states(scheduler.manager, ChangeReason.VOIDED)
         ledger = scheduler.manager.ledger
         ledger.page_size = runner.page_size  # page ids before are of the former one
         evicted_total = scheduler.manager.evicted_total

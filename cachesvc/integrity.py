@@ -79,8 +79,7 @@ def heal(manager: CacheManager, found: Recount) -> list[int]:
     Returns the rows that touched a page claimed twice: they own nothing any more, and their
     requests are to fail.
     """
-    ledger, page_size = manager.ledger, manager.page_size
-    was_free = manager.pool.is_free
+    page_size = manager.page_size
     twice = set(found.claimed_twice.tolist())
     victims = [
         idx
@@ -94,12 +93,22 @@ def heal(manager: CacheManager, found: Recount) -> list[int]:
     tails = [tail for tail in manager.rows.tail if tail is not None]
     manager.tree.cut_where(lambda locs: np.isin(locs // page_size, found.claimed_twice), tails)
     manager.free_the_rest()
-    freed = manager.pool.is_free & ~was_free
-    first_locs = np.flatnonzero(freed).astype(np.int32) * page_size
-    ledger.note(ChangeReason.HEALED, PageState.FREE, first_locs, NOBODY)
-    first_locs = found.claimed_twice.astype(np.int32) * page_size
-    ledger.note(ChangeReason.HEALED, PageState.QUARANTINED, first_locs, NOBODY)
+    note_states(manager, ChangeReason.HEALED)
     return victims
+
+
+def note_states(manager: CacheManager, reason: ChangeReason) -> None:
+    """Tell the ledger of pages that are in another state than it heard last."""
+    states = np.full(manager.pool.num_pages, PageState.PRIVATE, dtype=np.int8)
+    states[manager.pool.is_free] = PageState.FREE
+    states[list(manager.quarantined)] = PageState.QUARANTINED
+    for node in manager.tree.nodes():
+        page_ids = np.frombuffer(node.locs, dtype=np.int32) // manager.page_size
+        states[page_ids] = PageState.LOCKED if node.ref_count else PageState.EVICTABLE
+    differs = states != manager.ledger.last_states(manager.pool.num_pages)
+    for state in PageState:
+        page_ids = np.flatnonzero(differs & (states == state)).astype(np.int32)
+        manager.ledger.note(reason, state, page_ids * manager.page_size, NOBODY)
 
 
 def _held_root() -> PrefixNode:

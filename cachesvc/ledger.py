@@ -105,6 +105,15 @@ class Ledger:
             )
         ]
 
+    def last_states(self, num_pages: int) -> NDArray[np.int8]:
+        """The last state of each page, int8[num_pages]; FREE where none is known."""
+        states = np.full(num_pages, PageState.FREE, dtype=np.int8)
+        oldest_first = np.roll(np.arange(self._capacity), -(self._written % self._capacity))
+        known = oldest_first[self._page_ids[oldest_first] >= 0]
+        known = known[self._page_ids[known] < num_pages]  # a former runner may have had more
+        states[self._page_ids[known]] = self._states[known]
+        return states
+
     @property
     def oldest_plan_id(self) -> int:
         """The plan of the oldest entry; changes before it are forgotten. 0: nothing is."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from cachesvc.inspect_pages import page_report
 from cachesvc.integrity import IntegrityError, check_integrity, recount
+from cachesvc.ledger import PageState
 from cachesvc.manager import CacheManager
 from cachesvc.request import FinishCause
 from servicekit.errors import InvalidArgument, Reason
 from tests.cachesvc.broken_books import (
     DAMAGES,
     Damage,
+    a_lock_leaks,
     a_node_that_nobody_holds_counts_as_locked,
     a_page_is_in_two_nodes,
     a_page_leaks,
@@ -20,6 +23,7 @@ from tests.cachesvc.broken_books import (
     the_evictable_counter_is_one_too_high,
 )
 from tests.cachesvc.builders import submission
+from tests.cachesvc.fake_runner import FakeRunner
 from tests.cachesvc.truth import truth_of
 from tests.cachesvc.wire import Wire, wire
 
@@ -259,3 +263,35 @@ def test_a_request_that_waits_for_more_pages_than_are_left_ends_with_what_it_has
     joined.run_until_idle()
     truth = truth_of(wanted, joined.runner.description)
     assert (joined.heard.tokens[1, 1], joined.heard.cause(1)) == (truth.answer, truth.cause)
+
+
+def test_the_ledger_hears_of_every_page_that_a_heal_moved() -> None:
+    """It told pages of a request that failed as locked, and those of a lost lock too."""
+    joined = three_nodes()
+    assert a_lock_leaks(manager_of(joined))
+    joined.core.submit(1, submission(3, THIRD, max_tokens=6))
+    joined.step()
+    assert a_page_of_a_row_is_free_too(manager_of(joined))
+    joined.core.check_integrity()
+    states = [page_report(joined.core, page_id) for page_id in range(8)]
+    assert [report.changes[-1].state for report in states if report.changes] == [
+        report.state for report in states if report.changes
+    ]
+    assert [report.state for report in states[:4]] == [
+        PageState.EVICTABLE,
+        PageState.EVICTABLE,
+        PageState.EVICTABLE,
+        PageState.QUARANTINED,
+    ]
+
+
+def test_a_page_in_quarantine_is_free_on_another_runner() -> None:
+    joined = three_nodes()
+    assert a_page_of_the_tree_is_free_too(manager_of(joined))
+    joined.core.check_integrity()
+    assert page_report(joined.core, 1).state is PageState.QUARANTINED
+    joined.cut()
+    joined.runner = FakeRunner(joined.runner.description, "boot-2")
+    joined.attach()
+    report = page_report(joined.core, 1)
+    assert (report.state, report.changes[-1].state) == (PageState.FREE, PageState.FREE)
