@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cachesvc.integrity import recount
 from cachesvc.manager import CacheManager
 from cachesvc.prefix_node import PrefixNode
+from cachesvc.request import Req
 from tests.cachesvc.builders import ints
 
 Damage = Callable[[CacheManager], bool]
@@ -22,6 +24,21 @@ def damage(kind: Damage) -> Damage:
 
 def nodes_with_pages(manager: CacheManager) -> list[PrefixNode]:
     return [node for node in manager.tree.nodes() if node.locs]
+
+
+def requests_that_touch_the_fault(manager: CacheManager) -> list[Req]:
+    """Those whose rows have a page that is claimed twice, or other pages than their paths."""
+    found = recount(manager)
+    twice = set(found.claimed_twice.tolist())
+    return [
+        req
+        for idx, req in enumerate(manager.rows.req)
+        if req is not None
+        and (
+            idx in found.broken_rows
+            or twice & {*(manager.first_locs(idx) // manager.page_size).tolist()}
+        )
+    ]
 
 
 @damage

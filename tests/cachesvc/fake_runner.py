@@ -1,7 +1,8 @@
 """A runner in numpy and dicts: the real refusal rules, and a KV memory that notices a wrong page.
 
 A loc holds (token, digest of everything before it). What a row samples is a pure function of its
-seed, the position and all tokens before it, so a continuation can be computed without any manager.
+seed and choice, the position and all tokens before it: a continuation can be computed without any
+manager.
 """
 
 from __future__ import annotations
@@ -42,15 +43,18 @@ def digest_of(token_ids: Sequence[int]) -> int:
     return digest
 
 
-def sampled_token(seed: int, position: int, digest: int, vocab_size: int) -> int:
-    return hash((seed, position, digest, 977)) % vocab_size  # hashes of integers are fixed
+def sampled_token(seed: int, choice: int, position: int, digest: int, vocab_size: int) -> int:
+    draw = seed + choice * 1_000_003
+    return hash((draw, position, digest, 977)) % vocab_size  # hashes of integers are fixed
 
 
-def continuation(prompt: Sequence[int], seed: int, count: int, vocab_size: int) -> list[int]:
+def continuation(
+    prompt: Sequence[int], seed: int, count: int, vocab_size: int, choice: int = 0
+) -> list[int]:
     """The next `count` tokens, as a request alone in the world would get them."""
     token_ids, digest = list(prompt), digest_of(prompt)
     for _ in range(count):
-        token_ids.append(sampled_token(seed, len(token_ids), digest, vocab_size))
+        token_ids.append(sampled_token(seed, choice, len(token_ids), digest, vocab_size))
         digest = fold(digest, token_ids[-1])
     return token_ids[len(prompt) :]
 
@@ -129,8 +133,9 @@ class FakeMemory:
                 digest = fold(digest, token_id)
             row.length = cached_len + len(ids)
             if samples:
+                opened = row.opened
                 row.last_token = sampled_token(
-                    row.opened.seed, row.length, digest, self._vocab_size
+                    opened.seed, opened.choice, row.length, digest, self._vocab_size
                 )
                 sampled.append(row.last_token)
         return np.array(sampled, dtype=np.int32)

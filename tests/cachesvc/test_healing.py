@@ -20,6 +20,7 @@ from tests.cachesvc.broken_books import (
     a_page_of_a_row_belongs_to_another_too,
     a_page_of_a_row_is_free_too,
     a_page_of_the_tree_is_free_too,
+    requests_that_touch_the_fault,
     the_evictable_counter_is_one_too_high,
 )
 from tests.cachesvc.builders import submission
@@ -114,14 +115,8 @@ def test_books_are_healed_and_who_did_not_touch_the_fault_gets_the_same_answer(
     joined = three_nodes_and_two_rows()
     manager = manager_of(joined)
     assert damage(manager)
-    found = recount(manager)
-    twice = set(found.claimed_twice.tolist())
-    touched = {
-        req.key
-        for idx, req in enumerate(manager.rows.req)
-        if req is not None
-        and (idx in found.broken_rows or twice & {*(manager.first_locs(idx) // 4).tolist()})
-    }
+    twice = set(recount(manager).claimed_twice.tolist())
+    touched = {req.key for req in requests_that_touch_the_fault(manager)}
     assert joined.core.check_integrity() != []
     check_integrity(manager)
     assert manager.quarantined == twice

@@ -8,7 +8,7 @@ from tests.cachesvc.machine import ManagerMachine
 
 TestManagerMachine = ManagerMachine.TestCase
 TestManagerMachine.settings = settings(
-    max_examples=400,
+    max_examples=250,
     stateful_step_count=50,
     derandomize=True,
     deadline=None,

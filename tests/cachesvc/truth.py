@@ -23,7 +23,8 @@ def truth_of(submission: Submission, runner: RunnerDescription) -> Truth:
     prompt = submission.prompt_ids.tolist()
     stop_token_ids = submission.stop_token_ids.tolist()
     longest = runner.max_seq_len - len(prompt)
-    tokens = continuation(prompt, submission.sampling.seed, longest, runner.vocab_size)
+    seed, choice = submission.sampling.seed, submission.choice
+    tokens = continuation(prompt, seed, longest, runner.vocab_size, choice)
     limit = longest if submission.max_tokens is None else submission.max_tokens
     for count, token_id in enumerate(tokens, start=1):
         if token_id in stop_token_ids:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from cachesvc.core import Core
-from cachesvc.integrity import check_integrity
 from cachesvc.limits import Limits
-from cachesvc.request import FinishCause, ReqState, Submission
-from servicekit.errors import InvalidArgument
+from cachesvc.live_requests import LiveRequests
+from cachesvc.manager import CacheManager
+from cachesvc.request import Req, ReqState, Submission
+from servicekit.errors import InvalidArgument, ResourceExhausted
 from servicekit.plan import Plan, Refusal, RunnerDescription
-from tests.cachesvc.builders import locs_of
+from tests.cachesvc import invariants
+from tests.cachesvc.broken_books import Damage, requests_that_touch_the_fault
+from tests.cachesvc.builders import submission
 from tests.cachesvc.damage import damaged
 from tests.cachesvc.fake_runner import FakeRunner
+from tests.cachesvc.recorded_core import RecordedCore
 from tests.cachesvc.truth import Truth, truth_of
 from tests.cachesvc.wire import RequestKey, Wire
+
+Draw = tuple[int, int]  # seed and choice: no two requests share both
+
+
+class Wanted(NamedTuple):
+    """What was asked for, and when: its place in the order of arrival, and in that of ranks."""
+
+    submission: Submission
+    draw: Draw
+    rank: tuple[float, int]
+    deadline_s: float | None
 
 
 class World:
@@ -31,27 +45,28 @@ class World:
     ) -> None:
         self.description, self.budget, self.credits = description, budget, credits
         self.limits = Limits(
-            step_budget_tokens=budget,
-            credits=credits,
-            **{"long_prefill_tokens": 1000, "share_stride_tokens": 1, **limits},
+            step_budget_tokens=budget, credits=credits, **{"share_stride_tokens": 1, **limits}
         )
         self.runner_type = runner_type
         self.num_boots = 1
-        self.wire = Wire(Core(self.limits), runner_type(description, "boot-1"))
-        self.truths: dict[int, Truth] = {}  # by seed, which no two requests share
-        self.seeds: dict[RequestKey, int] = {}
+        self.now_s = 0.0
+        self.core = RecordedCore(self.limits)
+        self.wire = Wire(self.core, runner_type(description, "boot-1"))
+        self.truths: dict[Draw, Truth] = {}
+        self.wanted: dict[RequestKey, Wanted] = {}
         self.live: list[RequestKey] = []  # by arrival
         self.left: dict[RequestKey, int] = {}  # stopped or cancelled: tokens heard until then
         self.failed: set[RequestKey] = set()
         self.planted: list[Plan] = []
         self.row_keys: dict[int, dict[int, RequestKey]] = {}  # by plan_id, by table_idx
         self.reset_due = False
-        self.nobody_is_passed_over = True  # and nobody comes with a higher priority
+        self.num_damages = 0
+        self.least_tokens = description.pool_tokens  # that pages were ever left for
         self.attach()
 
     @property
-    def core(self) -> Core:
-        return self.wire.core
+    def manager(self) -> CacheManager:
+        return self.core.ready_scheduler().manager
 
     @property
     def is_attached(self) -> bool:
@@ -62,29 +77,57 @@ class World:
         """Plans sent whose result the manager has not read."""
         return len(self.core.stream._sent)
 
+    def reqs(self, state: ReqState) -> list[Req]:
+        """Requests of that state, in the order that the scheduler keeps them in."""
+        return [req for req in self.core.ready_scheduler().requests() if req.state is state]
+
     # Sessions
 
-    def submit(self, session_id: int, wanted: Submission) -> None:
-        """Submit it; it is refused exactly when it can never fit."""
+    def submit(self, session_id: int, wanted: Submission) -> bool:
+        """Submit it; it is refused exactly when it can never fit, or when the queue is full."""
         prompt_len = len(wanted.prompt_ids)
         fits = (
             prompt_len + (wanted.max_tokens or 1) <= self.description.max_seq_len
-            and prompt_len + 1 <= self.description.pool_tokens
+            and prompt_len + 1 <= self.manager.usable_tokens
         )
+        is_full = len(self.reqs(ReqState.WAITING)) >= self.limits.max_waiting
         try:
-            self.core.submit(session_id, wanted)
+            self.core.submit(session_id, wanted, self.now_s)
         except InvalidArgument:
             assert not fits
-            return
+            return False
+        except ResourceExhausted:
+            assert fits
+            assert is_full
+            return False
         assert fits
-        self.seeds[session_id, wanted.key] = wanted.sampling.seed
-        self.truths[wanted.sampling.seed] = truth_of(wanted, self.description)
-        self.live.append((session_id, wanted.key))
+        assert not is_full
+        request_key, draw = (session_id, wanted.key), (wanted.sampling.seed, wanted.choice)
+        remaining_s = wanted.remaining_s
+        self.wanted[request_key] = Wanted(
+            wanted,
+            draw,
+            rank=(self.now_s - wanted.priority * self.limits.aging_s, len(self.wanted)),
+            deadline_s=None if remaining_s is None else self.now_s + remaining_s,
+        )
+        self.truths[draw] = truth_of(wanted, self.description)
+        self.live.append(request_key)
+        return True
 
     def leave(self, request_key: RequestKey) -> None:
         """Its session is about to stop or cancel it: from now on it hears nothing."""
         self.live.remove(request_key)
         self.left[request_key] = len(self.wire.heard.tokens[request_key])
+
+    def pass_time(self, seconds: float) -> None:
+        """Exactly those fail that wait past their time."""
+        self.now_s += seconds
+        for req in self.reqs(ReqState.WAITING):
+            deadline_s = self.wanted[req.session_id, req.key].deadline_s
+            if deadline_s is not None and deadline_s <= self.now_s:
+                self.failed.add((req.session_id, req.key))
+        self.core.tick(self.now_s)
+        self._hear()
 
     # The stream
 
@@ -98,7 +141,7 @@ class World:
         ):
             self.reset_due = True
         self.wire.attach()
-        self._note_ends()
+        self._hear()
 
     def boot_another_runner(self) -> None:
         self.wire.cut()
@@ -107,19 +150,26 @@ class World:
 
     def send(self) -> bool:
         """Whether there was a plan to send."""
-        decoding = int(self.core.scheduler.manager.rows.has_sampled.sum())
+        num_decoding = int(self.manager.rows.has_sampled.sum())
+        running, heals = self.reqs(ReqState.RUNNING), self.core.healer.healed_total
         plan = self.wire.send()
-        self._note_ends()
+        self._hear()
         if plan is None:
             assert not self.reset_due or self.num_under_way >= self.credits
             return False
         assert plan.reset_rows == self.reset_due, "rows are reset when they must be, then only"
+        if self.core.healer.healed_total == heals:
+            invariants.last_in_rank_goes_first(running)
+            invariants.first_in_rank_comes_first(self, running)
+            invariants.choices_share_the_prompt(self, running)
+        invariants.pages_are_written_whole(self, plan)
         self.reset_due = False
-        rows = self.core.scheduler.manager.rows
         self.row_keys[plan.plan_id] = {
-            idx: (req.session_id, req.key) for idx, req in enumerate(rows.req) if req is not None
+            idx: (req.session_id, req.key)
+            for idx, req in enumerate(self.manager.rows.req)
+            if req is not None
         }
-        assert len(plan.literal_ids) <= max(self.budget, decoding + 1)
+        assert len(plan.literal_ids) <= max(self.budget, num_decoding + 1)
         assert self.num_under_way <= self.credits
         return True
 
@@ -145,7 +195,7 @@ class World:
         self.wire.execute()
         memory = self.wire.runner.memory
         for idx, row in memory.rows.items():
-            truth = self.truths[row.opened.seed]
+            truth = self.truths[row.opened.seed, row.opened.choice]
             assert row.opened.prompt_len == truth.prompt_len
             assert memory.past_of(idx, row.length)[0] == truth.token_ids[: row.length]
 
@@ -157,7 +207,7 @@ class World:
             named = {held[idx] for idx in answer.named_rows if idx in held}
             self.failed |= {request_key for request_key in named if request_key in self.live}
         self.wire.deliver_answer()
-        self._note_ends()
+        self._hear()
 
     def round(self) -> bool:
         """Use the credits up, move one plan and one answer. Returns whether anything moved."""
@@ -172,19 +222,70 @@ class World:
             self.deliver_answer()
         return moved
 
-    def _note_ends(self) -> None:
+    def _hear(self) -> None:
+        self.wire.heard.take(self.core)
         for request_key in self.wire.heard.finished:
             if request_key in self.live:
                 self.live.remove(request_key)
 
+    # The cache
+
+    def only_match(self, prompt: list[int], salt: str) -> None:
+        """Looking changes nothing, and leaves a token to compute."""
+        before = invariants.tree_of(self)
+        wanted = submission(1, prompt, cache_salt=salt)
+        req = LiveRequests(self.limits.aging_s).begin(
+            1, wanted, self.description.max_seq_len, 1, self.now_s
+        )
+        match = self.manager.find_prefix(req)
+        assert match.num_pages * self.description.page_size < len(prompt)
+        assert invariants.tree_of(self) == before
+
+    # Books that do not add up
+
+    def damage_and_recount(self, damage: Damage) -> None:
+        """The full check finds it. Requests that touch a page claimed twice fail, no others."""
+        if not self.core.damage(damage):
+            return
+        self.num_damages += 1
+        self.failed |= self._touched()
+        assert self.core.check_integrity() != []
+        self._hear()
+        self._shrink()
+
+    def damage_and_send(self, damage: Damage) -> None:
+        """The next plan finds it, by the counters or because it cannot be made; rows start over.
+
+        It may give out a page that is another's first, so that requests fail which had no part; or
+        end a request that is alone, when a page has leaked.
+        """
+        if not self.core.stream.can_send or not self.core.damage(damage):
+            return
+        self.num_damages += 1
+        touched, before = self._touched(), set(self.wire.heard.finished)
+        self.reset_due = True
+        self.failed |= set(self.live)  # for the time being
+        self._shrink(self.description.page_size)
+        self.send()
+        ended = set(self.wire.heard.finished) - before
+        self.failed -= set(self.live) | {key for key in ended if not self._has_failed(key)}
+        assert touched <= ended, "who touched the fault is still there"
+        self._shrink()
+
+    def _has_failed(self, request_key: RequestKey) -> bool:
+        return self.wire.heard.finished[request_key].failure is not None
+
+    def _touched(self) -> set[RequestKey]:
+        reqs = requests_that_touch_the_fault(self.manager)
+        return {(req.session_id, req.key) for req in reqs} & set(self.live)
+
+    def _shrink(self, leaked_tokens: int = 0) -> None:
+        self.least_tokens = min(self.least_tokens, self.manager.usable_tokens - leaked_tokens)
+
     # What must hold
 
     def check(self) -> None:
-        self._every_token_is_the_undisturbed_one()
-        self._who_came_first_runs_first()
-        self._both_ends_hold_the_same_table_when_nothing_is_under_way()
-        check_integrity(self.core.scheduler.manager)
-        assert len(self.core.live) == len(self.live)
+        invariants.check(self)
 
     def check_end(self) -> None:
         """Left alone, everything comes to its end and every page comes back."""
@@ -194,42 +295,10 @@ class World:
             if not self.round():
                 break
         self.check()
-        manager = self.core.scheduler.manager
         assert not self.live
-        assert manager.available_count == self.description.num_pages
-        assert manager.rows.unused_count == self.description.num_rows
+        assert self.manager.tree.locked_count == 0
+        assert self.manager.available_count == self.manager.usable_count
+        assert self.manager.rows.unused_count == self.description.num_rows
         assert self.wire.runner.memory.rows == {}
-
-    def _every_token_is_the_undisturbed_one(self) -> None:
-        heard = self.wire.heard
-        for request_key, tokens in heard.tokens.items():
-            truth = self.truths[self.seeds[request_key]]
-            assert tokens == truth.answer[: len(tokens)]
-            if request_key in self.left:
-                assert len(tokens) == self.left[request_key], "a token after stop or cancel"
-        for request_key, ended in heard.finished.items():
-            truth = self.truths[self.seeds[request_key]]
-            assert request_key not in self.left
-            assert (ended.cause is FinishCause.FAILED) == (request_key in self.failed)
-            if ended.cause is not FinishCause.FAILED:
-                assert (heard.tokens[request_key], ended.cause) == (truth.answer, truth.cause)
-
-    def _who_came_first_runs_first(self) -> None:
-        reqs = list(self.core.scheduler.requests())
-        waiting = [req for req in reqs if req.state is ReqState.WAITING]
-        running = [req for req in reqs if req.state is ReqState.RUNNING]
-        for one_list in (waiting, running):
-            assert one_list == sorted(one_list, key=lambda req: req.rank)
-        if waiting and running and self.nobody_is_passed_over:
-            assert running[-1].rank < waiting[0].rank, (running[-1], waiting[0])
-
-    def _both_ends_hold_the_same_table_when_nothing_is_under_way(self) -> None:
-        wire = self.wire
-        if not self.is_attached or self.reset_due or wire.plans or wire.answers:
-            return
-        if self.num_under_way or not wire.runner.idle:
-            return
-        manager = self.core.scheduler.manager
-        for idx, row in wire.runner.memory.rows.items():
-            assert list(row.table.values()) == locs_of(manager, idx)
-            assert row.length == manager.rows.cached_len[idx]
+        invariants.pages_are_reported_as_they_are(self)
+        self.core.replay()

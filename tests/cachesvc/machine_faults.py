@@ -1,0 +1,143 @@
+"""Faults in a random history: lost streams, other runners and managers, bad plans, broken books."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from cachesvc.core import Core
+from cachesvc.limits import Limits
+from tests.cachesvc.broken_books import (
+    DAMAGES,
+    Damage,
+    a_page_leaks,
+    a_page_of_a_row_is_free_too,
+    a_page_of_the_tree_is_free_too,
+    the_evictable_counter_is_one_too_high,
+)
+from tests.cachesvc.builders import submission
+from tests.cachesvc.damage import KINDS
+from tests.cachesvc.truth import truth_of
+from tests.cachesvc.wire import Wire
+from tests.cachesvc.wishes import TOKEN_IDS
+from tests.cachesvc.world import World
+
+MAX_FAULTS = 5  # a history that is all faults gets nowhere
+SEEN_BY_COUNTERS = (
+    the_evictable_counter_is_one_too_high,
+    a_page_leaks,
+    a_page_of_the_tree_is_free_too,
+    a_page_of_a_row_is_free_too,
+)
+
+PICKS = st.integers(0, 30)
+FEW = st.integers(0, 3)
+
+
+def attached(machine: FaultRules) -> bool:
+    return machine.world.is_attached
+
+
+def detached(machine: FaultRules) -> bool:
+    return not machine.world.is_attached
+
+
+def faults_left(machine: FaultRules) -> bool:
+    return machine.num_faults < MAX_FAULTS
+
+
+def someone_is_live(machine: FaultRules) -> bool:
+    return bool(machine.world.live)
+
+
+class FaultRules(RuleBasedStateMachine):
+    """The half of a `ManagerMachine` in which things go wrong."""
+
+    world: World
+    num_faults: int
+    num_seeds: int
+
+    def _next_seed(self) -> int:
+        self.num_seeds += 1
+        return self.num_seeds
+
+    @precondition(lambda self: attached(self) and faults_left(self))
+    @rule()
+    def drop_stream(self) -> None:
+        self.num_faults += 1
+        self.world.wire.cut()
+
+    @precondition(lambda self: attached(self) and faults_left(self))
+    @rule(num_read=FEW, num_executed=FEW, num_heard=FEW)
+    def drop_stream_in_motion(self, num_read: int, num_executed: int, num_heard: int) -> None:
+        """With credits used up, and some of what is under way at each of its stations."""
+        wire = self.world.wire
+        while self.world.send():
+            pass
+        for nth in range(min(num_read, len(wire.plans))):
+            self.world.deliver_plan()
+            if nth < num_executed:
+                self.world.execute()
+        for _ in range(min(num_heard, len(wire.answers))):
+            self.world.deliver_answer()
+        self.drop_stream()
+        self.world.attach()
+
+    @precondition(detached)
+    @rule()
+    def attach_in_vain(self) -> None:
+        """The runner answers, the answer is lost."""
+        self.world.wire.runner.attach(self.world.core.attach_request())
+
+    @precondition(detached)
+    @rule()
+    def attach(self) -> None:
+        self.world.attach()
+
+    @precondition(faults_left)
+    @rule()
+    def boot_another_runner(self) -> None:
+        self.num_faults += 1
+        self.world.boot_another_runner()
+
+    @precondition(detached)
+    @rule(token_id=TOKEN_IDS, num_steps=FEW, reads_last=st.booleans())
+    def let_a_stranger_drive(self, token_id: int, num_steps: int, reads_last: bool) -> None:
+        """Another manager attaches to our runner, runs a request of its own, and dies."""
+        stranger = Wire(Core(Limits(step_budget_tokens=3, credits=2)), self.world.wire.runner)
+        stranger.attach()
+        wanted = submission(1, [token_id], seed=self._next_seed())
+        truth = truth_of(wanted, self.world.description)
+        self.world.truths[wanted.sampling.seed, 0] = truth
+        stranger.core.submit(1, wanted)
+        for _ in range(num_steps):
+            stranger.step()
+        if not reads_last and stranger.send() is not None:
+            stranger.deliver_plan()
+            stranger.execute()
+        heard = stranger.heard.tokens[1, 1]
+        assert heard == truth.answer[: len(heard)]
+        stranger.cut()
+
+    @precondition(attached)
+    @rule(kind=st.sampled_from(KINDS), num_read=FEW)
+    def plant_a_bad_plan(self, kind: str, num_read: int) -> None:
+        """The last of the plans under way is damaged; the runner reads them before it executes."""
+        while self.world.send():
+            pass
+        if self.world.wire.plans:
+            self.world.damage_last_plan(kind)
+        for _ in range(min(num_read, len(self.world.wire.plans))):
+            self.world.deliver_plan()
+
+    @precondition(faults_left)
+    @rule(damage=st.sampled_from(DAMAGES))
+    def damage_the_books_and_recount(self, damage: Damage) -> None:
+        self.num_faults += 1
+        self.world.damage_and_recount(damage)
+
+    @precondition(faults_left)
+    @rule(damage=st.sampled_from(SEEN_BY_COUNTERS))
+    def damage_the_books_and_send(self, damage: Damage) -> None:
+        self.num_faults += 1
+        self.world.damage_and_send(damage)
