@@ -10,6 +10,7 @@ import numpy as np
 from cachesvc.inspect_pages import page_report
 from cachesvc.integrity import check_integrity, path_of
 from cachesvc.ledger import PageState
+from cachesvc.prefix_node import SaltedRoot
 from cachesvc.request import FinishCause, Req, ReqState
 from servicekit.plan import Plan
 from tests.cachesvc.builders import locs_of
@@ -24,6 +25,7 @@ def check(world: World) -> None:
     requests_are_in_the_order_of_their_ranks(world)
     both_ends_hold_the_same_table_when_nothing_is_under_way(world)
     cached_pages_hold_their_prefix(world)
+    rows_stay_within_their_salt(world)
     check_integrity(world.manager)
     the_ledger_knows_where_each_page_is(world)
     assert len(world.core.live) == len(world.live)
@@ -90,6 +92,15 @@ def cached_pages_hold_their_prefix(world: World) -> None:
                     here = at + offset
                     assert kv[first_loc + offset] == (ids[here], digest_of(ids[:here]))
             at += page_size
+
+
+def rows_stay_within_their_salt(world: World) -> None:
+    for idx, tail in enumerate(world.manager.rows.tail):
+        req = world.manager.rows.req[idx]
+        if req is not None:
+            root = path_of(tail)[0]
+            assert isinstance(root, SaltedRoot)
+            assert root.salt == req.submission.cache_salt or not world.manager.rows.live[idx]
 
 
 def the_ledger_knows_where_each_page_is(world: World) -> None:

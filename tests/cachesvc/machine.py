@@ -16,7 +16,7 @@ from tests.cachesvc.wire import RequestKey
 from tests.cachesvc.wishes import PROMPTS, SALTS, VOCAB_SIZE, WISHES, Wish
 from tests.cachesvc.world import World
 
-MAX_SEQ_LEN = 18
+MAX_SEQ_LEN = 20
 
 
 class ManagerMachine(FaultRules):
@@ -31,7 +31,7 @@ class ManagerMachine(FaultRules):
         budget=st.sampled_from((1, 3, 64)),
         credits=st.integers(1, 3),
         share_stride_tokens=st.sampled_from((1, 4)),
-        max_waiting=st.sampled_from((2, 100)),
+        max_waiting=st.sampled_from((3, 100, 100)),
         long_prefill_tokens=st.sampled_from((None, 2, 5)),
         max_long_prefills=st.integers(1, 2),
     )
@@ -76,10 +76,12 @@ class ManagerMachine(FaultRules):
 
     def _submit(self, wish: Wish) -> None:
         seed = first_key = self._next_seed()
+        most = self.world.description.pool_tokens - 1
+        prompt = wish.prompt[: None if wish.may_exceed_pool else most]
         for choice in range(wish.num_choices):
             wanted = submission(
                 first_key if choice == 0 else self._next_seed(),
-                wish.prompt,
+                prompt,
                 max_tokens=wish.max_tokens,
                 seed=seed,
                 stop=wish.stop,
@@ -108,12 +110,14 @@ class ManagerMachine(FaultRules):
         self.world.leave(request_key)
         return request_key
 
+    @precondition(lambda self: any(session_id == 2 for session_id, _ in self.world.live))
     @rule()
     def close_session(self) -> None:
         for request_key in [live for live in self.world.live if live[0] == 2]:
             self.world.leave(request_key)
         self.world.core.close_session(2)
 
+    @precondition(someone_is_live)
     @rule(seconds=st.sampled_from((0.0, 1.0, 5.0)))
     def pass_time(self, seconds: float) -> None:
         self.world.pass_time(seconds)
@@ -130,6 +134,7 @@ class ManagerMachine(FaultRules):
     def deliver_plan(self) -> None:
         self.world.deliver_plan()
 
+    @precondition(lambda self: not self.world.wire.runner.idle)
     @rule()
     def execute(self) -> None:
         self.world.execute()
@@ -157,12 +162,14 @@ class ManagerMachine(FaultRules):
     def only_match(self, prompt: list[int], salt: str) -> None:
         self.world.only_match(prompt, salt)
 
+    @precondition(lambda self: self.world.manager.tree.evictable_count)
     @rule()
     def flush(self) -> None:
         evictable = self.world.manager.tree.evictable_count
         assert self.world.core.flush() == evictable
         assert self.world.manager.tree.evictable_count == 0
 
+    @precondition(lambda self: self.world.num_under_way)
     @rule()
     def check_integrity(self) -> None:
         assert self.world.core.check_integrity() == []

@@ -46,6 +46,10 @@ def faults_left(machine: FaultRules) -> bool:
     return machine.num_faults < MAX_FAULTS
 
 
+def someone_runs_and_faults_left(machine: FaultRules) -> bool:
+    return bool(machine.world.manager.rows.open_rows) and faults_left(machine)
+
+
 def someone_is_live(machine: FaultRules) -> bool:
     return bool(machine.world.live)
 
@@ -130,13 +134,13 @@ class FaultRules(RuleBasedStateMachine):
         for _ in range(min(num_read, len(self.world.wire.plans))):
             self.world.deliver_plan()
 
-    @precondition(faults_left)
+    @precondition(someone_runs_and_faults_left)
     @rule(damage=st.sampled_from(DAMAGES))
     def damage_the_books_and_recount(self, damage: Damage) -> None:
         self.num_faults += 1
         self.world.damage_and_recount(damage)
 
-    @precondition(faults_left)
+    @precondition(someone_runs_and_faults_left)
     @rule(damage=st.sampled_from(SEEN_BY_COUNTERS))
     def damage_the_books_and_send(self, damage: Damage) -> None:
         self.num_faults += 1

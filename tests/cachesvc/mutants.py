@@ -1,4 +1,7 @@
-"""Bugs to plant: each replaces one method of the manager, or of the fake runner, by a wrong one."""
+"""Bugs to plant: each replaces one method of the manager, or of the fake runner, by a wrong one.
+
+Here those of requests, rows and plans; those of pages and the prefix tree are in `page_mutants.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cachesvc import admission
+from cachesvc.core import Core
+from cachesvc.ledger import ChangeReason
+from cachesvc.live_requests import LiveRequests
 from cachesvc.manager import CacheManager
-from cachesvc.page_pool import PagePool
 from cachesvc.plan_stream import PlanStream, Standing
 from cachesvc.request import FinishCause, ReqState
 from cachesvc.rows import RowTable
+from cachesvc.running import RunningRows
 from cachesvc.scheduler import Scheduler
+from cachesvc.waiting import WaitingQueue
 from servicekit.plan import Refusal
 from tests.cachesvc.fake_runner import FakeRunner
 
@@ -27,14 +35,42 @@ def mutant(plant: Mutant) -> Mutant:
     return plant
 
 
+# How requests end
+
+
 @mutant
 def an_abort_frees_the_row_twice(patch: Patch) -> None:
     right = Scheduler.end
 
-    def wrong(self, req):
-        if req.state is ReqState.RUNNING:
-            self._ended.append(req.table_idx)
-        right(self, req)
+    def wrong(self, req, reason):
+        if req.state is ReqState.RUNNING and reason is ChangeReason.ABORTED:
+            self._ended.append((req.table_idx, reason))
+        right(self, req, reason)
+
+    patch.setattr(Scheduler, "end", wrong)
+
+
+@mutant
+def an_abort_in_the_finishing_step_frees_the_row_twice(patch: Patch) -> None:
+    right = Scheduler.end
+
+    def wrong(self, req, reason):
+        if req.state is ReqState.ENDED:
+            self._ended.append((req.table_idx, reason))
+        right(self, req, reason)
+
+    patch.setattr(Scheduler, "end", wrong)
+
+
+@mutant
+def an_abort_between_a_plan_and_its_result_leaves_the_row_open(patch: Patch) -> None:
+    right = Scheduler.end
+
+    def wrong(self, req, reason):
+        idx = req.table_idx
+        right(self, req, reason)
+        if idx is not None and self.manager.rows.pending_len[idx]:
+            self._ended = [ended for ended in self._ended if ended[0] != idx]
 
     patch.setattr(Scheduler, "end", wrong)
 
@@ -42,7 +78,7 @@ def an_abort_frees_the_row_twice(patch: Patch) -> None:
 @mutant
 def late_results_of_a_preempted_row_count_after_readmission(patch: Patch) -> None:
     right = CacheManager.open_row
-    patch.setattr(CacheManager, "open_row", lambda self, req, _: right(self, req, 1))
+    patch.setattr(CacheManager, "open_row", lambda self, req, _, match: right(self, req, 1, match))
 
 
 @mutant
@@ -57,6 +93,151 @@ def late_results_of_an_ended_request_count(patch: Patch) -> None:
         rows.live = live
 
     patch.setattr(Scheduler, "apply_result", wrong)
+
+
+@mutant
+def a_full_pool_ends_a_request_before_its_outstanding_results(patch: Patch) -> None:
+    def wrong(self, idx, built):
+        self.finish(self.manager.rows.req[idx], FinishCause.CACHE_FULL)
+        built.closed.extend(self._close_ended())
+
+    patch.setattr(Scheduler, "_end_when_alone", wrong)
+
+
+@mutant
+def a_request_gets_one_token_more_than_it_asked_for(patch: Patch) -> None:
+    right = RowTable.open
+
+    def wrong(self, *arguments):
+        idx = right(self, *arguments)
+        self.limit_len[idx] += self.limit_len[idx] < self.ids.shape[1]
+        return idx
+
+    patch.setattr(RowTable, "open", wrong)
+
+
+@mutant
+def stop_tokens_of_the_former_holder_of_a_row_stay(patch: Patch) -> None:
+    right = RowTable.open
+
+    def wrong(self, req, *arguments):
+        former = self.stop_ids[self._unused[-1]].copy()
+        idx = right(self, req, *arguments)
+        if not len(req.stop_token_ids):
+            self.stop_ids[idx] = former
+        return idx
+
+    patch.setattr(RowTable, "open", wrong)
+
+
+@mutant
+def a_request_waits_past_its_time(patch: Patch) -> None:
+    patch.setattr(WaitingQueue, "expired", lambda self, now_s: [])
+
+
+@mutant
+def a_full_queue_takes_one_more(patch: Patch) -> None:
+    right = Core._check_room
+    patch.setattr(Core, "_check_room", lambda self, num_waiting: right(self, num_waiting - 1))
+
+
+# Who comes first
+
+
+@mutant
+def the_first_in_rank_is_preempted(patch: Patch) -> None:
+    right = RunningRows.pop_last
+
+    def wrong(self):
+        self._rows.append(self._rows.pop(0))
+        return right(self)
+
+    patch.setattr(RunningRows, "pop_last", wrong)
+
+
+@mutant
+def who_comes_last_is_admitted_first(patch: Patch) -> None:
+    def wrong(self, req):
+        self._reqs.insert(0, req)
+
+    patch.setattr(WaitingQueue, "add", wrong)
+
+
+@mutant
+def a_low_priority_goes_before_a_high_one(patch: Patch) -> None:
+    right = LiveRequests.begin
+
+    def wrong(self, session_id, submission, *arguments):
+        req = right(self, session_id, submission, *arguments)
+        at, arrival = req.rank
+        req.rank = (at + 2 * submission.priority * self._aging_s, arrival)
+        return req
+
+    patch.setattr(LiveRequests, "begin", wrong)
+
+
+@mutant
+def who_waits_does_not_age(patch: Patch) -> None:
+    right = LiveRequests.begin
+
+    def wrong(self, session_id, submission, *arguments):
+        req = right(self, session_id, submission, *arguments)
+        req.rank = (-submission.priority, req.arrival)
+        return req
+
+    patch.setattr(LiveRequests, "begin", wrong)
+
+
+@mutant
+def a_preempted_request_goes_behind_newcomers(patch: Patch) -> None:
+    right = Scheduler._put_back
+
+    def wrong(self, idx):
+        req = self._req(idx)
+        req.rank = (req.rank[0] + 1, req.arrival)
+        return right(self, idx)
+
+    patch.setattr(Scheduler, "_put_back", wrong)
+
+
+@mutant
+def a_further_choice_does_not_wait_for_the_prompt_of_the_first(patch: Patch) -> None:
+    patch.setattr(admission, "is_shared", lambda first, manager: True)
+
+
+# What a request is told to compute
+
+
+@mutant
+def a_preempted_request_forgets_what_it_sampled(patch: Patch) -> None:
+    patch.setattr(RowTable, "output_ids", lambda self, idx: self.ids[idx, :0].copy())
+
+
+@mutant
+def the_prompt_of_a_readmitted_request_grows(patch: Patch) -> None:
+    right = Scheduler._admit
+
+    def wrong(self, budget, built, *, preempted):
+        right(self, budget, built, preempted=preempted)
+        known_len = self.manager.rows.known_len
+        grown = [replace(row, prompt_len=int(known_len[row.table_idx])) for row in built.opened]
+        built.opened[:] = grown
+
+    patch.setattr(Scheduler, "_admit", wrong)
+
+
+@mutant
+def prefill_takes_no_notice_of_the_budget(patch: Patch) -> None:
+    right = Scheduler._admit
+
+    def wrong(self, budget, built, *, preempted):
+        budget.left = budget._long_left = 64
+        right(self, budget, built, preempted=preempted)
+
+    patch.setattr(Scheduler, "_admit", wrong)
+
+
+# The plan stream
 
 
 @mutant
@@ -110,71 +291,6 @@ def a_refusal_overtakes_results(patch: Patch) -> None:
 
 
 @mutant
-def pages_are_given_out_a_plan_before_their_row_is_closed(patch: Patch) -> None:
-    right = Scheduler._close_ended
-
-    def wrong(self):
-        told, self.late = getattr(self, "late", []), right(self)
-        return told
-
-    patch.setattr(Scheduler, "_close_ended", wrong)
-
-
-@mutant
-def the_free_counter_drifts_when_pages_come_back(patch: Patch) -> None:
-    right = PagePool.free
-
-    def wrong(self, first_locs):
-        right(self, first_locs)
-        if len(first_locs) > 1:
-            self._free_count -= 1
-
-    patch.setattr(PagePool, "free", wrong)
-
-
-@mutant
-def a_page_that_a_row_holds_is_given_to_another(patch: Patch) -> None:
-    right = PagePool.allocate
-
-    def wrong(self, count):
-        taken = right(self, count)
-        if count > 1:
-            taken[-1] = taken[0]
-        return taken
-
-    patch.setattr(PagePool, "allocate", wrong)
-
-
-@mutant
-def the_oldest_is_preempted(patch: Patch) -> None:
-    right = Scheduler._preempt_youngest
-
-    def wrong(self):
-        self._running.append(self._running.pop(0))
-        return right(self)
-
-    patch.setattr(Scheduler, "_preempt_youngest", wrong)
-
-
-@mutant
-def a_preempted_request_forgets_what_it_sampled(patch: Patch) -> None:
-    patch.setattr(RowTable, "output_ids", lambda self, idx: self.ids[idx, :0].copy())
-
-
-@mutant
-def the_prompt_of_a_readmitted_request_grows(patch: Patch) -> None:
-    right = Scheduler._admit
-
-    def wrong(self, prefill, budget, opened, writes):
-        prefill = right(self, prefill, budget, opened, writes)
-        rows = self.manager.rows
-        opened[:] = [replace(row, prompt_len=int(rows.known_len[row.table_idx])) for row in opened]
-        return prefill
-
-    patch.setattr(Scheduler, "_admit", wrong)
-
-
-@mutant
 def executed_plans_are_sent_again(patch: Patch) -> None:
     right = PlanStream.plans_to_resend
     patch.setattr(PlanStream, "plans_to_resend", lambda self, last: right(self, last - 1))
@@ -224,57 +340,3 @@ def the_first_plan_of_a_life_does_not_reset_rows(patch: Patch) -> None:
     patch.setattr(
         PlanStream, "number", lambda self, step: replace(right(self, step), reset_rows=False)
     )
-
-
-@mutant
-def a_full_pool_ends_a_request_before_its_outstanding_results(patch: Patch) -> None:
-    def wrong(self, idx, closed):
-        self.finish(self.manager.rows.req[idx], FinishCause.CACHE_FULL)
-        closed.extend(self._close_ended())
-
-    patch.setattr(Scheduler, "_end_when_alone", wrong)
-
-
-@mutant
-def a_request_gets_one_token_more_than_it_asked_for(patch: Patch) -> None:
-    right = RowTable.open
-
-    def wrong(self, req, generation):
-        idx = right(self, req, generation)
-        self.limit_len[idx] += self.limit_len[idx] < self.ids.shape[1]
-        return idx
-
-    patch.setattr(RowTable, "open", wrong)
-
-
-@mutant
-def stop_tokens_of_the_former_holder_of_a_row_stay(patch: Patch) -> None:
-    right = RowTable.open
-
-    def wrong(self, req, generation):
-        idx = self._unused[-1]
-        former = self.stop_ids[idx].copy()
-        right(self, req, generation)
-        if not len(req.stop_token_ids):
-            self.stop_ids[idx] = former
-        return idx
-
-    patch.setattr(RowTable, "open", wrong)
-
-
-@mutant
-def prefill_takes_no_notice_of_the_budget(patch: Patch) -> None:
-    right = Scheduler._admit
-    patch.setattr(
-        Scheduler,
-        "_admit",
-        lambda self, prefill, budget, opened, writes: right(self, prefill, 64, opened, writes),
-    )
-
-
-@mutant
-def who_comes_last_is_admitted_first(patch: Patch) -> None:
-    def wrong(self, req):
-        self._waiting.insert(0, req)
-
-    patch.setattr(Scheduler, "submit", wrong)

@@ -21,8 +21,12 @@ from cachesvc.prefix_tree import TreeError
 from tests.cachesvc.tree_model import ModelRow, Page, TreeModel
 from tests.cachesvc.tree_world import LowestPageFirst, TreeWorld, unpacked
 
-NUM_PAGES = 24
-TOKENS = st.lists(st.integers(0, 1), max_size=16)
+NUM_PAGES = 16
+TOKENS = st.builds(
+    lambda beginning, tail: beginning + tail,
+    st.sampled_from(([], [0] * 4, [0, 1] * 2, [0] * 8)),
+    st.lists(st.integers(0, 1), max_size=6),
+)
 SALTS = st.sampled_from(("", "", "salt"))
 PICKS = st.integers(0, 30)
 
@@ -42,7 +46,6 @@ class TreeMachine(RuleBasedStateMachine):
         self.world = TreeWorld(page_size, NUM_PAGES, max_node_tokens=max_node_tokens)
         self.model = TreeModel()
         self.rows: list[Row] = []
-        self.is_lru = True
 
     def _pages(self, ids: list[int]) -> list[Page]:
         page_size = self.world.page_size
@@ -72,12 +75,20 @@ class TreeMachine(RuleBasedStateMachine):
         assert self.world.tree.evictable_count == could_go - were_evictable
         self.rows.append(Row(row, tail))
 
+    @rule(ids=TOKENS, salt=SALTS)
+    def come_and_go(self, ids: list[int], salt: str) -> None:
+        """A request as it is most often: what is not cached of its tokens is, once it ended."""
+        self.lock(ids, salt)
+        self._insert(len(self.rows) - 1, self._pages(ids)[len(self.rows[-1].of_model.pages) :])
+        self.unlock(len(self.rows) - 1)
+
     @precondition(lambda self: self.rows)
     @rule(pick=PICKS, ids=TOKENS)
     def insert(self, pick: int, ids: list[int]) -> None:
-        nth = pick % len(self.rows)
+        self._insert(pick % len(self.rows), self._pages(ids))
+
+    def _insert(self, nth: int, pages: list[Page]) -> None:
         row, tail = self.rows[nth]
-        pages = self._pages(ids)
         own = self._unused_locs(len(pages))
         pages = pages[: len(own)]
         if not pages:
@@ -106,22 +117,30 @@ class TreeMachine(RuleBasedStateMachine):
             with pytest.raises(TreeError, match="is unlocked and not locked"):
                 self.world.tree.unlock(unheld[pick % len(unheld)])
 
-    @rule(count=st.integers(1, 6))
-    def evict(self, count: int) -> None:
-        could_go = self.world.tree.evictable_count
-        if count > could_go:
-            with pytest.raises(TreeError, match=f"{count} pages to evict, {could_go} are"):
-                self.world.tree.evict(count)
-            return
+    @precondition(lambda self: self.world.tree.evictable_count)
+    @rule(pick=PICKS)
+    def evict(self, pick: int) -> None:
+        self._evict(pick, oldest=True)
+
+    @precondition(lambda self: self.world.tree.evictable_count)
+    @rule(pick=PICKS)
+    def evict_in_another_order(self, pick: int) -> None:
+        self.world.tree.set_order(LowestPageFirst())
+        self._evict(pick, oldest=False)
+        self.world.tree.set_order(LeastRecentlyUsed())
+
+    def _evict(self, pick: int, *, oldest: bool) -> None:
+        count = pick % self.world.tree.evictable_count + 1
         evicted = self.world.evict(count)
         assert len(evicted) == count
         for loc in evicted:
-            self.model.evict(loc, oldest=self.is_lru)
+            self.model.evict(loc, oldest=oldest)
 
-    @rule()
-    def swap_the_order(self) -> None:
-        self.is_lru = not self.is_lru
-        self.world.tree.set_order(LeastRecentlyUsed() if self.is_lru else LowestPageFirst())
+    @rule(more=st.integers(1, 3))
+    def evict_too_much(self, more: int) -> None:
+        could_go = self.world.tree.evictable_count
+        with pytest.raises(TreeError, match=f"{could_go + more} pages to evict, {could_go} are"):
+            self.world.tree.evict(could_go + more)
 
     @precondition(lambda self: self.model.cached)
     @rule(pick=PICKS)

@@ -10,7 +10,7 @@ MAX_PROMPT_LEN = 12
 VOCAB_SIZE = 2
 
 TOKEN_IDS = st.integers(0, VOCAB_SIZE - 1)
-BEGINNINGS = st.sampled_from(([], [0] * 4, [0] * 8, [0, 1] * 4, [0] * 12))
+BEGINNINGS = st.sampled_from(([], [0] * 2, [0] * 4, [0, 1] * 2, [0] * 8, [0, 1] * 4, [0] * 11))
 PROMPTS = st.builds(
     lambda beginning, tail: (beginning + tail or [1])[:MAX_PROMPT_LEN],
     BEGINNINGS,
@@ -30,6 +30,7 @@ class Wish(NamedTuple):
     priority: int
     cache_salt: str
     remaining_s: float | None
+    may_exceed_pool: bool
 
 
 WISHES = st.builds(
@@ -42,4 +43,5 @@ WISHES = st.builds(
     priority=st.sampled_from((0, 0, 0, -1, 1, 3)),
     cache_salt=SALTS,
     remaining_s=st.sampled_from((None, None, 0.0, 3.0)),
+    may_exceed_pool=st.sampled_from((False, False, False, True)),
 )
