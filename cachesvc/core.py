@@ -180,7 +180,7 @@ class Core:
             self.totals.resent_plans += len(plans)
             return plans
         if self._scheduler is None:
-            manager = CacheManager(runner, Ledger(runner.page_size), self._limits)
+            manager = CacheManager(runner, Ledger(runner.page_size, runner.num_pages), self._limits)
             self._scheduler = Scheduler(manager, self.live.stories, self._limits)
         else:
             self._move_to(runner, self._scheduler)
@@ -193,7 +193,7 @@ class Core:
         scheduler.manager.drop_rows(NO_PLAN, ChangeReason.VOIDED)
         note_states(scheduler.manager, ChangeReason.VOIDED)
         ledger = scheduler.manager.ledger
-        ledger.page_size = runner.page_size  # page ids before are of the former one
+        ledger.renumber(runner.page_size, runner.num_pages)
         evicted_total = scheduler.manager.evicted_total
         scheduler.manager = CacheManager(runner, ledger, self._limits)
         scheduler.manager.evicted_total = evicted_total

@@ -105,7 +105,7 @@ def note_states(manager: CacheManager, reason: ChangeReason) -> None:
     for node in manager.tree.nodes():
         page_ids = np.frombuffer(node.locs, dtype=np.int32) // manager.page_size
         states[page_ids] = PageState.LOCKED if node.ref_count else PageState.EVICTABLE
-    differs = states != manager.ledger.last_states(manager.pool.num_pages)
+    differs = states != manager.ledger.states
     for state in PageState:
         page_ids = np.flatnonzero(differs & (states == state)).astype(np.int32)
         manager.ledger.note(reason, state, page_ids * manager.page_size, NOBODY)

@@ -54,11 +54,14 @@ class PageChange(NamedTuple):
 
 
 class Ledger:
-    """Owns the last `capacity` changes of pages, one array a column. A note is a few copies."""
+    """Owns the last `capacity` changes of pages, one array a column. A note is a few copies.
 
-    def __init__(self, page_size: int, capacity: int = CAPACITY) -> None:
+    `states` is what each page became last, PageState int8[num_pages].
+    """
+
+    def __init__(self, page_size: int, num_pages: int, capacity: int = CAPACITY) -> None:
         self.plan_id = 0  # of the plan that is being made
-        self.page_size = page_size
+        self.renumber(page_size, num_pages)
         self._capacity = capacity
         self._written = 0  # entries, ever
         self._plan_ids = np.zeros(capacity, dtype=np.int64)
@@ -66,6 +69,11 @@ class Ledger:
         self._arrivals = np.zeros(capacity, dtype=np.int64)
         self._reasons = np.zeros(capacity, dtype=np.int8)
         self._states = np.zeros(capacity, dtype=np.int8)
+
+    def renumber(self, page_size: int, num_pages: int) -> None:
+        """Pages of a runner begin, all of them free. What is here keeps its page ids."""
+        self._page_size = page_size
+        self.states = np.full(num_pages, PageState.FREE, dtype=np.int8)
 
     def note(
         self,
@@ -83,7 +91,9 @@ class Ledger:
         if begin + count > self._capacity:
             at = np.arange(begin, begin + count) % self._capacity  # the last of an entry stays
         self._written += count
-        self._page_ids[at] = first_locs // self.page_size
+        page_ids = first_locs // self._page_size
+        self.states[page_ids] = state
+        self._page_ids[at] = page_ids
         self._plan_ids[at] = self.plan_id
         self._arrivals[at] = arrivals
         self._reasons[at] = reason
@@ -104,15 +114,6 @@ class Ledger:
                 strict=True,
             )
         ]
-
-    def last_states(self, num_pages: int) -> NDArray[np.int8]:
-        """The last state of each page, int8[num_pages]; FREE where none is known."""
-        states = np.full(num_pages, PageState.FREE, dtype=np.int8)
-        oldest_first = np.roll(np.arange(self._capacity), -(self._written % self._capacity))
-        known = oldest_first[self._page_ids[oldest_first] >= 0]
-        known = known[self._page_ids[known] < num_pages]  # a former runner may have had more
-        states[self._page_ids[known]] = self._states[known]
-        return states
 
     @property
     def oldest_plan_id(self) -> int:

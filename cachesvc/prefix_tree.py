@@ -116,6 +116,7 @@ class PrefixTree:
         on_path: PrefixNode | None = tail
         while on_path is not None:
             if on_path.ref_count == 0:
+                self._leaves.remove(on_path)
                 self._move_to_locked(on_path.num_pages)
             on_path.ref_count += 1
             on_path.last_used = self._clock
@@ -168,6 +169,7 @@ class PrefixTree:
             pages = self._common_pages(child, ids, at, len(ids))
             tail = child if pages == child.num_pages else self._split(child, pages)
             if tail.ref_count == 0:
+                self._leaves.remove(tail)
                 self._move_to_locked(pages)
             tail.ref_count += 1
             tail.last_used = self._clock
@@ -196,8 +198,7 @@ class PrefixTree:
         """Give the first `pages` of a node a node of their own above it, which is returned. The
         node itself keeps the rest, so paths that end in it still do.
         """
-        at, parent = pages * self._page_bytes, node.parent
-        assert parent is not None
+        at, parent = pages * self._page_bytes, _parent_of(node)
         upper = PrefixNode(parent, node.ids[:at], node.locs[: pages * LOC_BYTES])
         upper.ref_count, upper.last_used = node.ref_count, node.last_used
         self._leaves.remove(node)  # it begins with another page now
@@ -212,8 +213,8 @@ class PrefixTree:
     def evict(self, count: int) -> list[Eviction]:
         """Take `count` pages out, leaf by leaf in the order of eviction, ends of leaves first.
 
-        O(count log n) amortized: a hint that is out of date costs one more look, once. Errors:
-        TreeError, with nothing changed, when fewer are evictable; or when the counter is wrong.
+        O(count log n). Errors: TreeError, with nothing changed, when fewer are evictable; or when
+        the books are wrong.
         """
         if count > self.evictable_count:
             raise TreeError(f"{count} pages to evict, {self.evictable_count} are evictable")
@@ -232,10 +233,9 @@ class PrefixTree:
         return evictions
 
     def _remove_leaf(self, leaf: PrefixNode) -> Eviction:
-        parent, key = leaf.parent, leaf.ids[: self._page_bytes]
-        assert parent is not None
+        parent, key = _parent_of(leaf), leaf.ids[: self._page_bytes]
+        _remove_child(parent, key)
         leaf.parent = None
-        parent.remove_child(key)
         if parent.children is None:
             self._leaves.add(parent)
             self._drop_if_empty(parent)
@@ -277,13 +277,12 @@ class PrefixTree:
             below = behind.pop()
             gone.append(below.locs)
             behind.extend((below.children or {}).values())
-        parent, key = node.parent, node.ids[: self._page_bytes]
+        key = node.ids[: self._page_bytes]
         node.children = None
         node.ids = node.ids[: kept_pages * self._page_bytes]
         node.locs = node.locs[: kept_pages * LOC_BYTES]
         if not kept_pages:
-            assert parent is not None
-            parent.remove_child(key)
+            _remove_child(_parent_of(node), key)
         return b"".join(gone)
 
     def set_order(self, order: EvictionOrder) -> None:
@@ -325,24 +324,41 @@ class PrefixTree:
         """Recount. Errors: TreeError with the rule that does not hold, and where."""
         evictable = locked = 0
         for node in self.nodes():
-            where = f"the node of first locs {np.frombuffer(node.locs, dtype=np.int32).tolist()}"
             if len(node.ids) != node.num_pages * self._page_bytes:
-                raise TreeError(f"{where} has {len(node.ids) // ID_BYTES} ids")
+                raise TreeError(f"{_told(node)} has {len(node.ids) // ID_BYTES} ids")
             below = 0
             for key, child in (node.children or {}).items():
                 below += child.ref_count
                 if child.parent is not node or child.ids[: self._page_bytes] != key:
-                    raise TreeError(f"{where} has a child that belongs elsewhere")
+                    raise TreeError(f"{_told(node)} has a child that belongs elsewhere")
             if node.ref_count < below:
-                raise TreeError(f"{where} is held {node.ref_count} times, its children {below}")
+                raise TreeError(
+                    f"{_told(node)} is held {node.ref_count} times, its children {below}"
+                )
             if node.ref_count:
                 locked += node.num_pages
                 continue
             evictable += node.num_pages
             if node.children is None and node.locs and node not in self._leaves:
-                raise TreeError(f"{where} is an evictable leaf that no eviction would find")
+                raise TreeError(f"{_told(node)} is an evictable leaf that no eviction would find")
         if (evictable, locked) != (self.evictable_count, self.locked_count):
             raise TreeError(
                 f"counters say evictable {self.evictable_count}, locked {self.locked_count}; "
                 f"the nodes say {evictable}, {locked}"
             )
+
+
+def _parent_of(node: PrefixNode) -> PrefixNode:
+    if node.parent is None:
+        raise TreeError(f"{_told(node)} has no parent")
+    return node.parent
+
+
+def _remove_child(parent: PrefixNode, key: bytes) -> None:
+    if parent.children is None or key not in parent.children:
+        raise TreeError(f"{_told(parent)} lacks a child that says it is one")
+    parent.remove_child(key)
+
+
+def _told(node: PrefixNode) -> str:
+    return f"the node of first locs {np.frombuffer(node.locs, dtype=np.int32).tolist()}"

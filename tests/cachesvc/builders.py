@@ -77,7 +77,7 @@ def new_manager(**changes: object) -> CacheManager:
     """The manager of the tiny runner, changed; what is sampled is shared page by page."""
     runner = describe(**changes)
     limits = Limits(step_budget_tokens=64, credits=2, share_stride_tokens=1)
-    return CacheManager(runner, Ledger(runner.page_size), limits)
+    return CacheManager(runner, Ledger(runner.page_size, runner.num_pages), limits)
 
 
 def open_row(manager: CacheManager, req: Req, generation: int = 1) -> int:

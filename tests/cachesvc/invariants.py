@@ -107,7 +107,7 @@ def the_ledger_knows_where_each_page_is(world: World) -> None:
     """What became of a page last is where it is; so the equation can be told from the ledger."""
     manager = world.manager
     assert manager.ledger.oldest_plan_id == 0, "it forgot nothing"
-    states = manager.ledger.last_states(manager.pool.num_pages)
+    states = manager.ledger.states
     counts = Counter(states.tolist())
     assert counts[PageState.FREE] == manager.pool.free_count
     assert counts[PageState.EVICTABLE] == manager.tree.evictable_count

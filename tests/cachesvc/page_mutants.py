@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 
 from cachesvc import integrity
@@ -239,57 +237,29 @@ def the_leaf_used_last_goes_first(patch: Patch) -> None:
 
 @mutant
 def what_was_used_since_keeps_its_old_place(patch: Patch) -> None:
-    def wrong(self):
-        while self._heap:
-            first_page = (heapq.heappop(self._heap) & 0xFFFF_FFFF) // self._page_size
-            node, self._listed[first_page] = self._listed[first_page], None
-            if node is not None and not node.ref_count and node.children is None:
-                return node
-        return None
+    first_use: dict[int, int] = {}
 
-    patch.setattr(EvictionQueue, "pop", wrong)
+    def wrong(self, node):
+        return first_use.setdefault(id(node), node.last_used)
+
+    patch.setattr(LeastRecentlyUsed, "key", wrong)
 
 
 @mutant
 def a_node_that_a_row_holds_is_evicted(patch: Patch) -> None:
-    right = EvictionQueue.add
-
-    def wrong(self, node):
-        held, node.ref_count = node.ref_count, 0
-        right(self, node)
-        node.ref_count = held
-
-    def pop_anything(self):
-        while self._heap:
-            first_page = (heapq.heappop(self._heap) & 0xFFFF_FFFF) // self._page_size
-            node, self._listed[first_page] = self._listed[first_page], None
-            if node is not None and node.children is None:
-                return node
-        return None
-
-    patch.setattr(EvictionQueue, "add", wrong)
-    patch.setattr(EvictionQueue, "pop", pop_anything)
+    patch.setattr(EvictionQueue, "remove", lambda self, node: None)
 
 
 @mutant
 def a_parent_is_evicted_before_its_child(patch: Patch) -> None:
-    right, right_pop = EvictionQueue.add, EvictionQueue.pop
+    right = EvictionQueue.add
 
     def wrong(self, node):
         children, node.children = node.children, None
         right(self, node)
         node.children = children
 
-    def pop_anything(self):
-        while self._heap:
-            first_page = (heapq.heappop(self._heap) & 0xFFFF_FFFF) // self._page_size
-            node, self._listed[first_page] = self._listed[first_page], None
-            if node is not None and not node.ref_count:
-                return node
-        return right_pop(self)
-
     patch.setattr(EvictionQueue, "add", wrong)
-    patch.setattr(EvictionQueue, "pop", pop_anything)
 
 
 @mutant
