@@ -1,0 +1,41 @@
+"""The kernels compiled on the GPU where there is one, else in Triton's interpreter on the CPU.
+
+`pytest -m gpu` on a machine with a GPU runs these same tests compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+HAS_GPU = torch.cuda.is_available()
+if not HAS_GPU:  # before anything imports triton, which reads it when a kernel is decorated
+    os.environ["TRITON_INTERPRET"] = "1"
+    assert "triton" not in sys.modules, "triton was imported before it was told to interpret"
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.gpu)
+            item.add_marker(pytest.mark.torch)
+
+
+@pytest.fixture(scope="session")
+def device() -> torch.device:
+    """Where tensors of a kernel live."""
+    return torch.device("cuda" if HAS_GPU else "cpu")
+
+
+@pytest.fixture(scope="session")
+def cuda(device: torch.device) -> torch.device:
+    """The GPU, for what the interpreter cannot show: graphs, offsets past 2 GiB, many draws."""
+    if device.type != "cuda":
+        pytest.skip("needs a GPU")
+    return device
