@@ -63,8 +63,8 @@ def explanation(core: Core, request_id: str) -> pb.ExplainResponse:
         priority=story.priority,
         prompt_tokens=story.prompt_len,
         sampled_tokens=report.sampled_len,
-        submitted_plan_id=story.submitted_plan_id,
-        ended_plan_id=story.ended_plan_id,
+        submitted_plan_id=story.submitted.plan_id,
+        ended_plan_id=0 if story.ended is None else story.ended.plan_id,
         end=story.end,
         waits=[_wait(wait, stories) for wait in report.waits],
         admissions=[_admission(given, stories) for given in story.admissions],
@@ -100,6 +100,7 @@ def _admission(given: Admission, stories: Stories) -> pb.Admission:
 def _preemption(taken: Preemption, stories: Stories) -> pb.Preemption:
     return pb.Preemption(
         plan_id=taken.plan_id,
+        cause=pb.PreemptionCause.ValueType(taken.cause),
         for_request_id=stories.label_of(taken.for_arrival),
         lacking_pages=taken.lacking_pages,
         sampled_tokens=taken.sampled_len,

@@ -8,16 +8,15 @@ from cachesvc.manager import CacheManager
 from cachesvc.page_table import TableWrite
 from cachesvc.prefill import PrefillBudget
 from cachesvc.request import Req, ReqState
-from cachesvc.story import Admission, Stories, Wait, WaitCause, passed_over
+from cachesvc.story import Admission, Stories, WaitCause
 from cachesvc.waiting import WaitingQueue
-
-LOOK_AHEAD = 64  # requests that one step passes over at most
 
 
 class Admitter:
     """Admits requests of `waiting` in order of rank, until one has to wait: all behind it do too.
 
-    A request that waits for something that need not hold up others is passed over instead.
+    Two kinds wait for something that need not hold up others: long prompts, while as many as are
+    allowed are computed, and further choices of a prompt that is not sent yet.
     """
 
     def __init__(self, waiting: WaitingQueue, stories: Stories) -> None:
@@ -31,45 +30,51 @@ class Admitter:
         """Give rows to requests, one after the other: on what is cached of them, with pages for all
         their known ids, and a part of the budget. Yields each with what is to be written for it.
         """
-        passed = 0
-        while passed < min(len(self._waiting), LOOK_AHEAD):
-            req = self._waiting[passed]
-            if self._passes_over(req, manager, budget):
-                passed += 1
-                continue
-            write = self._admit_one(req, manager, budget, preempted=preempted)
+        for req, first in self._waiting.let_in(lambda first: is_shared(first, manager)):
+            self._stories.let_in(req.story, first.arrival)
+        long_may_go = True
+        while True:
+            long_may_go = long_may_go and self._long_may_go(manager, budget)
+            candidate = self._next(long_may_go=long_may_go)
+            if candidate is None:
+                return
+            write = self._admit_one(candidate, manager, budget, preempted=preempted)
             if write is None:
                 return
-            yield req, write
+            yield candidate, write
 
-    def _passes_over(self, req: Req, manager: CacheManager, budget: PrefillBudget) -> bool:
-        if req.first_choice is not None and not is_shared(req.first_choice, manager):
-            cause, behind = WaitCause.FIRST_CHOICE, req.first_choice.arrival
-        elif not budget.admits(req.known_len):
-            cause, behind = WaitCause.LONG_PREFILLS, None
-        else:
-            return False
-        plan_id = manager.ledger.plan_id
-        passed_over(req.story, Wait(req.arrival, cause, plan_id, plan_id, behind, 0))
-        return True
+    def _next(self, *, long_may_go: bool) -> Req | None:
+        short, long = self._waiting.first_short, self._waiting.first_long
+        if long is None or not long_may_go:
+            return short
+        return long if short is None or long.rank < short.rank else short
+
+    def _long_may_go(self, manager: CacheManager, budget: PrefillBudget) -> bool:
+        """Whether the first long request may: with what is cached of it, it may be a short one."""
+        req = self._waiting.first_long
+        if req is None or budget.admits(req.known_len):
+            return True
+        if budget.admits(req.known_len - manager.find_prefix(req).num_pages * manager.page_size):
+            return True
+        self._stories.long_waited(req.arrival, WaitCause.LONG_PREFILLS)
+        return False
 
     def _admit_one(
         self, req: Req, manager: CacheManager, budget: PrefillBudget, *, preempted: bool
     ) -> TableWrite | None:
-        plan_id = manager.ledger.plan_id
         if preempted:
-            self._waits(req, WaitCause.PREEMPTING, plan_id)
+            self._waits(req, WaitCause.PREEMPTING)
             return None
         if not manager.rows.unused_count:
-            self._waits(req, WaitCause.NO_ROW, plan_id)
+            self._waits(req, WaitCause.NO_ROW)
             return None
         if budget.left <= 0:
-            self._waits(req, WaitCause.NO_BUDGET, plan_id)
+            self._waits(req, WaitCause.NO_BUDGET)
             return None
         match = manager.find_prefix(req)
         lacking = manager.lacking_pages(req, match)
         if lacking > 0:
-            self._waits(req, WaitCause.NO_PAGES, plan_id, lacking)
+            self._waits(req, WaitCause.NO_PAGES, lacking)
             return None
         miss = manager.miss(req, match)
         self._openings += 1
@@ -77,18 +82,19 @@ class Admitter:
         self._waiting.remove(req)
         req.state, req.table_idx = ReqState.RUNNING, idx
         cached_len = int(manager.rows.cached_len[idx])
-        req.story.admitted(Admission(plan_id, idx, cached_len, miss))
+        moment = self._stories.now
+        req.story.admitted(Admission(moment.plan_id, idx, cached_len, miss, moment.step))
         budget.ask(idx, req.known_len - cached_len)
         return write
 
-    def _waits(self, req: Req, cause: WaitCause, plan_id: int, lacking: int = 0) -> None:
-        self._stories.head_waited(Wait(req.arrival, cause, plan_id, plan_id, None, lacking))
+    def _waits(self, req: Req, cause: WaitCause, lacking_pages: int = 0) -> None:
+        self._stories.all_waited(req.arrival, cause, lacking_pages)
 
 
 def is_shared(first: Req, manager: CacheManager) -> bool:
-    """Whether the full pages of a first choice's prompt are in the tree, or never will be."""
+    """Whether the full pages of a first choice's prompt are in the tree."""
     if first.state is not ReqState.RUNNING:
-        return first.state is ReqState.ENDED
+        return False
     rows, idx, page_size = manager.rows, first.table_idx, manager.page_size
     assert idx is not None
     prompt_len = len(first.prompt_ids)

@@ -9,22 +9,22 @@ from __future__ import annotations
 import structlog
 
 from cachesvc.healing import Healer
-from cachesvc.integrity import note_states, recount
+from cachesvc.integrity import BOOKS_FAULTS, note_states, recount
 from cachesvc.ledger import ChangeReason, Ledger
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
-from cachesvc.manager import CacheManager, IntegrityError
-from cachesvc.page_pool import PoolError
+from cachesvc.manager import CacheManager
 from cachesvc.plan_stream import PlanStream, Standing
-from cachesvc.prefix_tree import TreeError
 from cachesvc.request import Admitted, FinishCause, Finished, Req, Submission, limit_len_of
 from cachesvc.scheduler import Scheduler
 from cachesvc.step import Sampled, Step, StepRecord
+from cachesvc.story import PreemptionCause
 from cachesvc.totals import StreamTotals
 from servicekit.errors import (
     DeadlineExceeded,
     FailedPrecondition,
     Internal,
+    InvalidArgument,
     PagewireError,
     Reason,
     ResourceExhausted,
@@ -118,15 +118,20 @@ class Core:
 
     def stop(self, session_id: int, key: int) -> None:
         """The gateway has all it wants of a request: a finish. A key that ended is ignored."""
-        if (req := self.live.find(session_id, key)) is not None:
+        if (req := self._unended(session_id, key)) is not None:
             self._end(req, ChangeReason.STOPPED, "STOPPED")
             self.live.totals.finished += 1
 
     def cancel(self, session_id: int, key: int) -> None:
         """Nobody wants the answer any more: an abort. A key that ended is ignored."""
-        if (req := self.live.find(session_id, key)) is not None:
+        if (req := self._unended(session_id, key)) is not None:
             self._end(req, ChangeReason.ABORTED, "CANCELLED")
             self.live.totals.cancelled += 1
+
+    def _unended(self, session_id: int, key: int) -> Req | None:
+        """The request, unless it ended: what its session is to hear may not be taken yet."""
+        req = self.live.find(session_id, key)
+        return None if req is None or req.has_ended else req
 
     def close_session(self, session_id: int) -> None:
         """Abort every request of a session."""
@@ -151,7 +156,8 @@ class Core:
     def tick(self, now_s: float) -> None:
         """Time passed: requests that still wait past their time fail."""
         for req in [] if self._scheduler is None else self._scheduler.waiting.expired(now_s):
-            message = "the time of the request was over before it got a row: allow more"
+            waited = "again for a row" if req.story.admissions else "for a row"
+            message = f"the time of the request was over while it waited {waited}: allow more"
             self._fail(req, DeadlineExceeded(Reason.DEADLINE_EXCEEDED, message))
             self.live.totals.expired += 1
 
@@ -175,32 +181,40 @@ class Core:
                 f"{known.model_fingerprint}",
             )
         self.totals.attached += 1
+        plans: list[Plan] = []
         if self.stream.on_attached(attached) is Standing.RESUMED:
             plans = self.stream.plans_to_resend(attached.last_executed)
             self.totals.resent_plans += len(plans)
-            return plans
-        if self._scheduler is None:
-            manager = CacheManager(runner, Ledger(runner.page_size, runner.num_pages), self._limits)
+        elif self._scheduler is None:
+            manager = self._empty_manager(runner)
             self._scheduler = Scheduler(manager, self.live.stories, self._limits)
         else:
             self._move_to(runner, self._scheduler)
-        return []
+        self.live.stories.runner_came(self._next_plan_id)
+        return plans
+
+    def _empty_manager(self, runner: RunnerDescription) -> CacheManager:
+        ledger = Ledger(runner.page_size, runner.num_pages)
+        return CacheManager(runner, ledger, self._limits)
 
     def _move_to(self, runner: RunnerDescription, scheduler: Scheduler) -> None:
         """Rows and pages are void: the KV memory is another, or another manager's."""
-        scheduler.put_back()
-        scheduler.manager.quarantined.clear()
-        scheduler.manager.drop_rows(NO_PLAN, ChangeReason.VOIDED)
-        note_states(scheduler.manager, ChangeReason.VOIDED)
-        ledger = scheduler.manager.ledger
-        ledger.renumber(runner.page_size, runner.num_pages)
-        evicted_total = scheduler.manager.evicted_total
-        scheduler.manager = CacheManager(runner, ledger, self._limits)
-        scheduler.manager.evicted_total = evicted_total
-        for req in list(scheduler.waiting):
-            if req.limit_len > runner.max_seq_len or len(req.prompt_ids) + 1 > runner.pool_tokens:
-                message = "the runner came back with a context or page pool too small for this"
-                self._fail_with(req, Reason.PLAN_REFUSED, message)
+        former = scheduler.manager
+        scheduler.put_back(PreemptionCause.MEMORY_LOST, self._next_plan_id)
+        former.quarantined.clear()
+        former.drop_rows(NO_PLAN, ChangeReason.VOIDED)
+        note_states(former, ChangeReason.VOIDED)
+        former.ledger.renumber(runner.page_size, runner.num_pages)
+        manager = CacheManager(runner, former.ledger, self._limits)
+        manager.evicted_total = former.evicted_total
+        scheduler.move_to(manager)
+        for req in scheduler.waiting:
+            try:
+                req.limit_len = limit_len_of(req.submission, runner, manager.usable_tokens)
+            except InvalidArgument as error:
+                message = f"another runner came, with which this cannot go on: {error.message}"
+                self._fail(req, FailedPrecondition(error.reason, message))
+                self.live.totals.failed += 1
         scheduler.finish_what_no_longer_fits()
 
     def lost(self) -> None:
@@ -229,7 +243,9 @@ class Core:
         self.totals.executor_device_us += result.device_us
         if record.continues:
             self.totals.executor_waited_us += result.waited_us
-        self.ready_scheduler().apply_result(record, result.sampled_ids)
+        for req in self.ready_scheduler().apply_result(record, result.sampled_ids):
+            message = "the runner sampled a token outside its vocabulary for this request"
+            self._fail_with(req, Reason.INTERNAL, message)
 
     def refused(self, refusal: Refusal) -> None:
         """Start over after a refused plan, on what plans before it cached; the requests that it
@@ -245,7 +261,7 @@ class Core:
             rows=refusal.named_rows,
         )
         scheduler = self.ready_scheduler()
-        scheduler.put_back()
+        scheduler.put_back(PreemptionCause.PLAN_REFUSED, self._next_plan_id)
         scheduler.manager.drop_rows(refusal.last_accepted_plan_id, ChangeReason.REFUSED)
         scheduler.finish_what_no_longer_fits()
         for req in self._named(record, refusal):
@@ -262,23 +278,41 @@ class Core:
 
     def _checked_step(self, scheduler: Scheduler) -> Step | None:
         """A step whose books add up; where they do not, they are healed, and requests that did not
-        touch the fault are computed again on what is cached.
+        touch the fault are computed again on what is cached. When that does not help, everything is
+        computed again on empty books.
         """
-        manager = scheduler.manager
         try:
-            step = scheduler.schedule(self._next_plan_id)
-            manager.check_counters()
-        except (IntegrityError, PoolError, TreeError) as error:
-            log.error("page accounting failed in mid-step", error=str(error))
-            healed = self.healer.heal(scheduler, recount(manager))
-            scheduler.put_back()  # a step came to nothing half-way: no row is to be trusted
-            manager.drop_rows(self.stream.last_plan_id, ChangeReason.HEALED)
-            scheduler.finish_what_no_longer_fits()
-            self.stream.start_over()
-            self._fail_touched(healed.touched)
-            return scheduler.schedule(self._next_plan_id)
-        self.totals.max_used_pages = max(self.totals.max_used_pages, manager.used_count)
+            return self._step_that_adds_up(scheduler)
+        except BOOKS_FAULTS as fault:
+            log.error("page accounting failed in mid-step", error=str(fault))
+        try:
+            self._heal_in_mid_step(scheduler)
+            return self._step_that_adds_up(scheduler)
+        except BOOKS_FAULTS as fault:
+            log.error("page accounting failed again, starting over", error=str(fault))
+        scheduler.put_back(PreemptionCause.BOOKS_HEALED, self._next_plan_id)
+        scheduler.move_to(self._empty_manager(scheduler.manager.runner))
+        self.stream.start_over()
+        return self._step_that_adds_up(scheduler)
+
+    def _step_that_adds_up(self, scheduler: Scheduler) -> Step | None:
+        """Errors: one of BOOKS_FAULTS, with the step half made."""
+        step = scheduler.schedule(self._next_plan_id)
+        scheduler.manager.check_counters()
+        if step is not None:
+            self.healer.held()
+        used_count = scheduler.manager.used_count
+        self.totals.max_used_pages = max(self.totals.max_used_pages, used_count)
         return step
+
+    def _heal_in_mid_step(self, scheduler: Scheduler) -> None:
+        """A step came to nothing half-way: no row is to be trusted."""
+        healed = self.healer.heal(scheduler, recount(scheduler.manager))
+        scheduler.put_back(PreemptionCause.BOOKS_HEALED, self._next_plan_id)
+        scheduler.manager.drop_rows(self.stream.last_plan_id, ChangeReason.HEALED)
+        scheduler.finish_what_no_longer_fits()
+        self.stream.start_over()
+        self._fail_touched(healed.touched)
 
     def check_integrity(self) -> list[str]:
         """Recount every page, and heal what does not add up. Returns the violations, in words.

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from cachesvc.story import Admission, MatchEnd, Preemption, Stories, Story, Wait, WaitCause
+from cachesvc.story import (
+    Admission,
+    MatchEnd,
+    Preemption,
+    PreemptionCause,
+    Stories,
+    Story,
+    Wait,
+    WaitCause,
+)
 
 _CAUSES = {
     WaitCause.NO_ROW: "every row was taken",
@@ -12,20 +21,25 @@ _CAUSES = {
     WaitCause.LONG_PREFILLS: "as many long prompts as are allowed were being computed",
     WaitCause.FIRST_CHOICE: "the first choice of its prompt, {behind}, was not sent yet",
     WaitCause.BEHIND: "it waited behind {behind}",
-    WaitCause.NO_RUNNER: "no runner is attached, or its credits are used up",
+    WaitCause.NO_RUNNER: "no runner was attached",
+}
+
+_TAKEN = {
+    PreemptionCause.PAGES_SHORT: "{lacking} pages were lacking for {whom}, which came first",
+    PreemptionCause.PLAN_REFUSED: "a plan was refused, and every row with it",
+    PreemptionCause.MEMORY_LOST: "the runner's memory was another, or another manager's",
+    PreemptionCause.BOOKS_HEALED: "page accounting failed, and every row was made anew",
 }
 
 
 def summary_of(story: Story, stories: Stories, waits: list[Wait]) -> str:
     """All of it, in order, a few sentences."""
-    events: list[tuple[int, str]] = [(wait.first_plan_id, _told(wait, stories)) for wait in waits]
-    events += [
-        (given.plan_id, _told_admission(given, story, stories)) for given in story.admissions
-    ]
-    events += [(taken.plan_id, _told_preemption(taken, stories)) for taken in story.preemptions]
-    if story.end:
-        told = f"It ended before plan {story.ended_plan_id}: {story.end}."
-        events.append((story.ended_plan_id, told))
+    events = [(taken.step, _told_preemption(taken, stories)) for taken in story.preemptions]
+    events += [(wait.first_step, _told(wait, stories)) for wait in waits]
+    events += [(given.step, _told_admission(given, stories)) for given in story.admissions]
+    if story.ended is not None:
+        told = f"It ended before plan {story.ended.plan_id}: {story.end}."
+        events.append((story.ended.step, told))
     events.sort(key=lambda event: event[0])
     return " ".join(told for _, told in events)
 
@@ -34,11 +48,11 @@ def _told(wait: Wait, stories: Stories) -> str:
     behind = repr(stories.label_of(wait.behind))
     cause = _CAUSES[wait.cause].format(lacking=wait.lacking_pages, behind=behind)
     if wait.cause is WaitCause.NO_RUNNER:
-        return f"It waits for a plan to be made: {cause}."
+        return f"Before plan {wait.first_plan_id} it waited: {cause}."
     return f"Plans {wait.first_plan_id} to {wait.last_plan_id} went without it: {cause}."
 
 
-def _told_admission(given: Admission, story: Story, stories: Stories) -> str:
+def _told_admission(given: Admission, stories: Stories) -> str:
     miss = given.miss
     found = f"Plan {given.plan_id} gave it row {given.table_idx}"
     if miss.end is MatchEnd.WHOLE:
@@ -49,14 +63,15 @@ def _told_admission(given: Admission, story: Story, stories: Stories) -> str:
     elif miss.end is MatchEnd.DIFFERS:
         why = "differs from what is cached"
     else:
-        why = "begins what was never cached"
+        why = "begins what is not cached"
     where = f"token {miss.token_id} at position {miss.position}"
     return f"{found} with {given.cached_len} tokens cached; {where} {why}."
 
 
 def _told_preemption(taken: Preemption, stories: Stories) -> str:
-    whom = stories.label_of(taken.for_arrival)
+    cause = _TAKEN[taken.cause].format(
+        whom=repr(stories.label_of(taken.for_arrival)), lacking=taken.lacking_pages
+    )
     return (
-        f"Plan {taken.plan_id} took its row, after {taken.sampled_len} sampled tokens, for "
-        f"{whom!r}, which came first: {taken.lacking_pages} pages were lacking."
+        f"Its row was gone with plan {taken.plan_id}, {taken.sampled_len} tokens sampled: {cause}."
     )

@@ -13,6 +13,7 @@ from cachesvc.scheduler import Scheduler
 log = structlog.get_logger()
 
 MAX_IN_A_ROW = 3
+PLANS_THAT_HELD = 1000  # in a row: what was healed lasts
 
 
 class Healed(NamedTuple):
@@ -23,16 +24,25 @@ class Healed(NamedTuple):
 
 
 class Healer:
-    """Counts the times that it had to heal; a recount that finds nothing ends a row of them."""
+    """Counts the times that it had to heal. A recount that finds nothing ends a row of them, and so
+    do many plans whose counters add up.
+    """
 
     def __init__(self) -> None:
         self.healed_total = 0
         self._in_a_row = 0
+        self._held_plans = 0
 
     @property
     def may_serve(self) -> bool:
         """Not once healing does not last."""
         return self._in_a_row < MAX_IN_A_ROW
+
+    def held(self) -> None:
+        """A plan's counters add up."""
+        self._held_plans += 1
+        if self._held_plans >= PLANS_THAT_HELD:
+            self._in_a_row = 0
 
     def check(self, scheduler: Scheduler) -> Healed:
         """Recount every page, and heal what does not add up."""
@@ -49,6 +59,7 @@ class Healer:
             log.error("page accounting failed", violation=violation)
         self.healed_total += 1
         self._in_a_row += 1
+        self._held_plans = 0
         rows = heal(manager, found)
         touched = [req for idx in rows if (req := manager.rows.req[idx]) is not None]
         scheduler.finish_what_no_longer_fits()

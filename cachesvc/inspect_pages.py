@@ -12,7 +12,7 @@ from cachesvc.explain import summary_of
 from cachesvc.integrity import path_of
 from cachesvc.ledger import PageChange, PageState
 from cachesvc.manager import CacheManager
-from cachesvc.prefix_node import PrefixNode
+from cachesvc.prefix_node import LOC_BYTES, PrefixNode
 from cachesvc.request import Req, ReqState
 from cachesvc.story import Story, Wait, WaitCause
 from servicekit.errors import InvalidArgument, NotFound, Reason
@@ -95,16 +95,20 @@ def request_report(core: Core, request_id: str) -> RequestReport:
     """Errors: NotFound for a label that is not known, or not any more."""
     story = _story(core, request_id)
     req = core.live.of_story(story)
-    waits = core.live.stories.waits_of(story)
-    if req is not None and req.state is ReqState.WAITING and not core.stream.can_send:
-        plan_id = core.stream.last_plan_id + 1
-        waits.append(Wait(story.arrival, WaitCause.NO_RUNNER, plan_id, plan_id, None, 0))
+    stories = core.live.stories
+    waits = stories.waits_of(story)
+    if req is not None and req.first_choice is not None:
+        waits += stories.held(story, req.first_choice.arrival, stories.now)
+    if req is not None and req.state is ReqState.WAITING and not core.stream.attached:
+        step, plan_id = stories.next_moment(core.stream.last_plan_id + 1)
+        cause = WaitCause.NO_RUNNER
+        waits.append(Wait(story.arrival, cause, plan_id, plan_id, None, 0, step, step))
     return RequestReport(
         story=story,
         state=ReqState.ENDED if req is None else req.state,
         sampled_len=story.sampled_len if req is None else _sampled_len(core, req),
         waits=waits,
-        summary=summary_of(story, core.live.stories, waits),
+        summary=summary_of(story, stories, waits),
     )
 
 
@@ -128,9 +132,12 @@ def _sampled_len(core: Core, req: Req) -> int:
 
 def _node_of(manager: CacheManager, page_id: int) -> PrefixNode | None:
     """O(nodes)."""
-    first_loc = page_id * manager.page_size
+    wanted = (page_id * manager.page_size).to_bytes(LOC_BYTES, "little")
     for node in manager.tree.nodes():
-        if first_loc in np.frombuffer(node.locs, dtype=np.int32):
+        at = node.locs.find(wanted)
+        while at > 0 and at % LOC_BYTES:  # inside of two others
+            at = node.locs.find(wanted, at + 1)
+        if at >= 0:
             return node
     return None
 

@@ -14,6 +14,7 @@ from cachesvc.prefix_node import PrefixNode, SaltedRoot
 from cachesvc.prefix_tree import TreeError
 from servicekit.plan import Int32Array
 
+BOOKS_FAULTS = (IntegrityError, PoolError, TreeError)  # what not adding up raises
 TOLD_CHANGES = 3  # of a page's history, in a violation
 
 
@@ -45,23 +46,26 @@ class Recount(NamedTuple):
 
 
 def recount(manager: CacheManager) -> Recount:
-    """Walk over every page, node and row. Nothing changes."""
+    """Walk over every page, node and row. Nothing changes. O(pages + nodes)."""
     violations, broken_rows = _broken_rows(manager)
-    claims = _claims(manager)
-    total = sum(claims.values())
+    claims, outside = _claims(manager)
+    violations += [Violation(None, f"{owner} has first loc {loc}") for owner, loc in outside]
+    total = np.bincount(
+        np.concatenate([pages for _, pages in claims]), minlength=manager.pool.num_pages
+    )
     for page_id in np.flatnonzero(total != 1).tolist():
-        owners = [name for name, counts in claims.items() for _ in range(counts[page_id])]
+        owners = [owner for owner, pages in claims for _ in range((pages == page_id).sum())]
         rule = f"claimed by {' and '.join(owners)}" if owners else "of nobody"
         violations.append(Violation(page_id, rule))
-    for check in (manager.pool.check_integrity, manager.tree.check_integrity):
+    for check in (
+        manager.pool.check_integrity,
+        manager.tree.check_integrity,
+        manager.check_counters,
+    ):
         try:
             check()
-        except (PoolError, TreeError) as error:
+        except BOOKS_FAULTS as error:
             violations.append(Violation(None, str(error)))
-    try:
-        manager.check_counters()
-    except IntegrityError as error:
-        violations.append(Violation(None, str(error)))
     return Recount(violations, np.flatnonzero(total > 1), broken_rows)
 
 
@@ -91,7 +95,10 @@ def heal(manager: CacheManager, found: Recount) -> list[int]:
         manager.rows.disown(idx, _held_root())
     manager.quarantined |= twice
     tails = [tail for tail in manager.rows.tail if tail is not None]
-    manager.tree.cut_where(lambda locs: np.isin(locs // page_size, found.claimed_twice), tails)
+    manager.tree.cut_where(
+        lambda locs: np.isin(locs // page_size, found.claimed_twice) | ~is_of_pool(manager, locs),
+        tails,
+    )
     manager.free_the_rest()
     note_states(manager, ChangeReason.HEALED)
     return victims
@@ -118,61 +125,80 @@ def _held_root() -> PrefixNode:
     return root
 
 
-def _claims(manager: CacheManager) -> dict[str, NDArray[np.intp]]:
-    """How often each page is claimed, by owner; intp[num_pages] each."""
-    page_size, num_pages = manager.page_size, manager.pool.num_pages
-
-    def count(first_locs: Int32Array) -> NDArray[np.intp]:
-        return np.bincount(first_locs // page_size, minlength=num_pages)
-
+def _claims(
+    manager: CacheManager,
+) -> tuple[list[tuple[str, Int32Array]], list[tuple[str, int]]]:
+    """Who claims which pages of the pool, and who has a first loc that is of none."""
     in_tree = b"".join(node.locs for node in manager.tree.nodes())
-    quarantined = np.array(sorted(manager.quarantined), dtype=np.int32) * page_size
-    claims = {
-        "the free list": count(manager.pool.free_pages),
-        "the prefix tree": count(np.frombuffer(in_tree, dtype=np.int32)),
-        "quarantine": count(quarantined),
+    quarantined = np.array(sorted(manager.quarantined), dtype=np.int32) * manager.page_size
+    first_locs = {
+        "the free list": manager.pool.free_pages,
+        "the prefix tree": np.frombuffer(in_tree, dtype=np.int32),
+        "quarantine": quarantined,
+        **{_row(manager, idx): manager.private_locs(idx) for idx in manager.rows.open_rows},
     }
-    for idx in manager.rows.open_rows:
-        claims[f"row {idx}"] = count(manager.private_locs(idx))
-    return claims
+    claims, outside = [], []
+    for owner, locs in first_locs.items():
+        of_pool = is_of_pool(manager, locs)
+        claims.append((owner, locs[of_pool] // manager.page_size))
+        outside += [(owner, loc) for loc in locs[~of_pool].tolist()]
+    return claims, outside
+
+
+def is_of_pool(manager: CacheManager, first_locs: Int32Array) -> NDArray[np.bool_]:
+    """For each whether a page begins there, bool[n]."""
+    of_pool: NDArray[np.bool_] = first_locs % manager.page_size == 0
+    of_pool &= first_locs.view(np.uint32) < manager.runner.pool_tokens  # negative: large, unsigned
+    return of_pool
+
+
+def _row(manager: CacheManager, idx: int) -> str:
+    req = manager.rows.req[idx]
+    return f"row {idx}" if req is None else f"row {idx} of {req.submission.request_id!r}"
 
 
 def _broken_rows(manager: CacheManager) -> tuple[list[Violation], list[int]]:
-    """Rows whose shared pages, or the ids in them, are not those of their path; locs that do not
-    run on inside a page; nodes held by more or fewer rows than they say.
-    """
-    rows, page_size = manager.rows, manager.page_size
+    """Rows that are not what their paths say, and nodes held by others than they say."""
     violations: list[Violation] = []
     broken: list[int] = []
     holders: dict[PrefixNode, list[int]] = {}
-    for idx in rows.open_rows:
-        path = path_of(rows.tail[idx])
-        for node in path:
+    for idx in manager.rows.open_rows:
+        for node in path_of(manager.rows.tail[idx]):
             holders.setdefault(node, []).append(idx)
-        end = int(rows.num_tree_pages[idx])
-        locs = b"".join(node.locs for node in path)
-        ids = b"".join(node.ids for node in path)
-        if manager.page_table.first_locs(idx, 0, end).tobytes() != locs:
-            violations.append(Violation(None, f"row {idx} is not mapped to the pages of its path"))
-            broken.append(idx)
-        elif rows.ids[idx, : end * page_size].tobytes() != ids:
-            violations.append(Violation(None, f"row {idx} has other ids than its path"))
-            broken.append(idx)
-        elif not manager.page_table.runs_on(idx, int(rows.num_pages[idx])):
-            violations.append(Violation(None, f"row {idx}: locs do not run on inside a page"))
+        rule = _fault_of_row(manager, idx)
+        if rule is not None:
+            violations.append(Violation(None, f"{_row(manager, idx)} {rule}"))
             broken.append(idx)
     for node in manager.tree.nodes():
         held_by = holders.pop(node, [])
         if node.ref_count != len(held_by):
             rule = f"ref_count {node.ref_count} of a node that {len(held_by)} rows hold"
-            first_page = node.first_loc // page_size if node.locs else None
+            first_page = node.first_loc // manager.page_size if node.locs else None
             violations.append(Violation(first_page, rule))
     for node, held_by in holders.items():
         if node.locs:
             rule = "held by a row and not in the tree"
-            violations.append(Violation(node.first_loc // page_size, rule))
+            violations.append(Violation(node.first_loc // manager.page_size, rule))
             broken += held_by
     return violations, broken
+
+
+def _fault_of_row(manager: CacheManager, idx: int) -> str | None:
+    """What is wrong with the pages of a row: not those of its path, or with other ids in them, locs
+    that do not run on inside a page, or are of no page.
+    """
+    path, end = path_of(manager.rows.tail[idx]), int(manager.rows.num_tree_pages[idx])
+    mapped, first_locs = manager.page_table.first_locs(idx, 0, end), manager.first_locs(idx)
+    ids = manager.rows.ids[idx, : end * manager.page_size]
+    if mapped.tobytes() != b"".join(node.locs for node in path):
+        return f"is mapped to first locs {mapped.tolist()}, its path to others"
+    if ids.tobytes() != b"".join(node.ids for node in path):
+        return f"has other ids than its path in pages at first locs {mapped.tolist()}"
+    if not manager.page_table.runs_on(idx, len(first_locs)):
+        return f"locs do not run on inside a page: {first_locs.tolist()}"
+    if not is_of_pool(manager, first_locs).all():
+        return f"is mapped outside the pool: {first_locs.tolist()}"
+    return None
 
 
 def path_of(tail: PrefixNode | None) -> list[PrefixNode]:

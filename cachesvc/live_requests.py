@@ -26,6 +26,7 @@ class LiveRequests:
         """A request that the plan `plan_id` could admit. Its key is new in its session."""
         assert (session_id, submission.key) not in self._reqs, "keys of a session grow"
         remaining_s, first_key = submission.remaining_s, submission.first_choice_key
+        first_choice = None if first_key is None else self._reqs.get((session_id, first_key))
         req = Req(
             submission=submission,
             session_id=session_id,
@@ -40,10 +41,11 @@ class LiveRequests:
                 priority=submission.priority,
                 prompt_len=len(submission.prompt_ids),
                 traceparent=submission.traceparent,
-                submitted_plan_id=plan_id,
+                submitted=self.stories.next_moment(plan_id),
+                let_in_step=None if first_choice is not None else 0,
             ),
             deadline_s=None if remaining_s is None else now_s + remaining_s,
-            first_choice=None if first_key is None else self._reqs.get((session_id, first_key)),
+            first_choice=first_choice,
         )
         self._arrivals += 1
         self._reqs[session_id, submission.key] = req
@@ -64,6 +66,6 @@ class LiveRequests:
     def end(self, req: Req, how: str, plan_id: int) -> None:
         """It is over before the plan `plan_id`: a FinishCause by name, STOPPED or CANCELLED."""
         del self._reqs[req.session_id, req.key]
-        req.story.end, req.story.ended_plan_id = how, plan_id
+        req.story.end, req.story.ended = how, self.stories.next_moment(plan_id)
         req.story.sampled_len = len(req.output_ids)
         self.stories.end(req.story)

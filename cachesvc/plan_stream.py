@@ -146,10 +146,16 @@ class PlanStream:
         """The step that was refused. It and all plans after it never happened; the next plan resets
         the rows.
 
-        Errors: ProtocolViolationError unless the refused plan is the oldest without a result.
+        Errors: ProtocolViolationError unless the refused plan is the oldest without a result, and
+        the one before it was accepted last.
         """
         if not self._sent or self._sent[0].plan.plan_id != refusal.plan_id:
             raise ProtocolViolationError(f"refusal of plan {refusal.plan_id}, due is {self._due()}")
+        if refusal.last_accepted_plan_id != refusal.plan_id - 1:
+            raise ProtocolViolationError(
+                f"plan {refusal.plan_id} is refused, the last accepted one is said to be "
+                f"{refusal.last_accepted_plan_id}"
+            )
         record = self._sent[0].record
         self.refusals_in_a_row += 1
         self._start_over_after(refusal.last_accepted_plan_id)

@@ -16,6 +16,8 @@ from servicekit.token_ids import check_token_ids
 MAX_STOP_TOKEN_IDS = 128
 MAX_PRIORITY = 100
 MAX_SALT_BYTES = 256
+MAX_LABEL_CHARS = 256
+MAX_TRACEPARENT_CHARS = 64
 EMPTY = np.zeros(0, dtype=np.int32)
 
 
@@ -140,6 +142,7 @@ def limit_len_of(submission: Submission, runner: RunnerDescription, usable_token
     Errors: InvalidArgument with the reason, the field at fault and the numbers, for one that never
     can.
     """
+    _check_labels(submission)
     prompt_len = len(submission.prompt_ids)
     if prompt_len == 0:
         raise _invalid(
@@ -177,6 +180,20 @@ def limit_len_of(submission: Submission, runner: RunnerDescription, usable_token
             f"prompt {prompt_len} + stop.max_tokens {submission.max_tokens} tokens pass "
             f"max_seq_len {runner.max_seq_len}",
         )
+    if prompt_len + 1 > usable_tokens:
+        raise _invalid(
+            Reason.PROMPT_EXCEEDS_POOL,
+            "prompt",
+            f"the prompt has {prompt_len} tokens and the page pool holds {usable_tokens}: "
+            "send a shorter prompt, or serve with more pages",
+        )
+    return (
+        runner.max_seq_len if submission.max_tokens is None else prompt_len + submission.max_tokens
+    )
+
+
+def _check_labels(submission: Submission) -> None:
+    """What has nothing to do with tokens. Errors: InvalidArgument."""
     if not -MAX_PRIORITY <= submission.priority <= MAX_PRIORITY:
         raise _invalid(
             Reason.INVALID_FIELD,
@@ -190,20 +207,17 @@ def limit_len_of(submission: Submission, runner: RunnerDescription, usable_token
             f"cache_salt has {len(submission.cache_salt.encode())} bytes; at most {MAX_SALT_BYTES} "
             "are allowed",
         )
+    for name, text, most in (
+        ("request_id", submission.request_id, MAX_LABEL_CHARS),
+        ("traceparent", submission.traceparent, MAX_TRACEPARENT_CHARS),
+    ):
+        if len(text) > most:
+            message = f"{name} has {len(text)} characters; at most {most} are allowed"
+            raise _invalid(Reason.INVALID_FIELD, name, message)
     if submission.choice < 0:
         raise _invalid(
             Reason.INVALID_FIELD, "choice", f"choice is {submission.choice}; they go from 0 up"
         )
-    if prompt_len + 1 > usable_tokens:
-        raise _invalid(
-            Reason.PROMPT_EXCEEDS_POOL,
-            "prompt",
-            f"the prompt has {prompt_len} tokens and the page pool holds {usable_tokens}: "
-            "send a shorter prompt, or serve with more pages",
-        )
-    return (
-        runner.max_seq_len if submission.max_tokens is None else prompt_len + submission.max_tokens
-    )
 
 
 def _invalid(reason: Reason, field_name: str, message: str) -> InvalidArgument:

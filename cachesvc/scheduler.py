@@ -22,7 +22,7 @@ from cachesvc.request import Admitted, FinishCause, Finished, Req, ReqState
 from cachesvc.rows import RowIndexes
 from cachesvc.running import RunningRows
 from cachesvc.step import Sampled, Step, StepRecord
-from cachesvc.story import Preemption, Stories
+from cachesvc.story import Preemption, PreemptionCause, Stories
 from cachesvc.totals import ScheduleTotals
 from cachesvc.waiting import WaitingQueue
 from servicekit.arith import ceil_div
@@ -49,9 +49,10 @@ class Scheduler:
         self.manager = manager
         self.outputs: list[Sampled | Admitted | Finished] = []
         self.totals = ScheduleTotals()
-        self.waiting = WaitingQueue()
+        self.waiting = WaitingQueue(limits.long_len)
         self._admitter = Admitter(self.waiting, stories)
         self._limits = limits
+        self._stories = stories
         self._plan_id = 0
         self._running = RunningRows()
         self._ended: list[tuple[int, ChangeReason]] = []  # rows to be closed with the next step
@@ -80,13 +81,19 @@ class Scheduler:
         self.end(req, ChangeReason.FINISHED)
         self.outputs.append(Finished(req.session_id, req.key, cause))
 
-    def put_back(self) -> None:
-        """Every row is about to go: running requests wait again with what they sampled."""
+    def put_back(self, cause: PreemptionCause, plan_id: int) -> None:
+        """Every row is about to go, with the plan `plan_id`: running requests wait again with what
+        they sampled.
+        """
         for idx in self.manager.rows.open_rows:
             if self._req(idx).state is ReqState.RUNNING:
-                self._put_back(idx)
+                self._put_back(idx, cause, plan_id)
         self._running.clear()
         self._ended.clear()
+
+    def move_to(self, manager: CacheManager) -> None:
+        """Go on with other rows and pages. Nothing runs: `put_back` came before."""
+        self.manager = manager
 
     def finish_what_no_longer_fits(self) -> None:
         """Waiting requests that sampled more than the pool, which became smaller, holds."""
@@ -105,6 +112,7 @@ class Scheduler:
     def schedule(self, plan_id: int) -> Step | None:
         """The next step, or None when it would change nothing."""
         self._plan_id = self.manager.ledger.plan_id = plan_id
+        self._stories.begin_step(plan_id)
         built = _Built(self._close_ended(), [], {})
         self._share(built)
         decode, prefill, preempted = self._continue_running(built)
@@ -206,19 +214,32 @@ class Scheduler:
         idx = self._running.pop_last()
         self.totals.preempted += 1
         built.writes.pop(idx, None)
-        req = self._put_back(idx)
-        req.story.preempted(
-            Preemption(self._plan_id, first.arrival, lacking_pages, len(req.output_ids))
-        )
+        self._put_back(idx, PreemptionCause.PAGES_SHORT, self._plan_id, first, lacking_pages)
         self.manager.close_row(idx, ChangeReason.PREEMPTED)
         built.closed.append(idx)
 
-    def _put_back(self, idx: int) -> Req:
+    def _put_back(
+        self,
+        idx: int,
+        cause: PreemptionCause,
+        plan_id: int,
+        first: Req | None = None,
+        lacking_pages: int = 0,
+    ) -> None:
         req = self._req(idx)
         req.output_ids = self.manager.rows.output_ids(idx)
         req.state, req.table_idx = ReqState.WAITING, None
         self.waiting.add(req)
-        return req
+        req.story.preempted(
+            Preemption(
+                plan_id,
+                cause,
+                for_arrival=None if first is None else first.arrival,
+                lacking_pages=lacking_pages,
+                sampled_len=len(req.output_ids),
+                step=self._stories.next_moment(plan_id).step - (first is not None),
+            )
+        )
 
     def _req(self, idx: int) -> Req:
         req = self.manager.rows.req[idx]
@@ -240,16 +261,24 @@ class Scheduler:
 
     # Reading a result
 
-    def apply_result(self, record: StepRecord, sampled_ids: Int32Array) -> None:
-        """Take in what a step sampled. Tokens of rows that closed or ended since are dropped."""
+    def apply_result(self, record: StepRecord, sampled_ids: Int32Array) -> list[Req]:
+        """Take in what a step sampled. Tokens of rows that closed or ended since are dropped.
+
+        Returns the requests for which it is no id of the vocabulary: nothing of it is taken in.
+        """
         rows = self.manager.rows
         at, token_ids = record.sampling_rows, sampled_ids
         wanted = rows.live[at]
         wanted &= rows.generation[at] == record.generations
         if not wanted.all():
             at, token_ids = at[wanted], token_ids[wanted]
+        is_id = token_ids.view(np.uint32) < self.manager.runner.vocab_size
+        invalid: list[Req] = []
+        if not is_id.all():
+            invalid = [self._req(idx) for idx in at[~is_id].tolist()]
+            at, token_ids = at[is_id], token_ids[is_id]
         if not len(at):
-            return
+            return invalid
         known_len = rows.known_len[at]
         rows.ids[at, known_len] = token_ids
         known_len += 1
@@ -268,3 +297,4 @@ class Scheduler:
                 self.finish(req, FinishCause.MAX_TOKENS)
             else:
                 self.finish(req, FinishCause.CACHE_FULL)
+        return invalid

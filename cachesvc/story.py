@@ -34,15 +34,35 @@ class MatchEnd(IntEnum):
     EVICTED = 4
 
 
-class Wait(NamedTuple):
-    """Plans first … last without `arrival`, for one cause."""
+class PreemptionCause(IntEnum):
+    """Names and numbers of cache.proto's PreemptionCause, which says more."""
 
-    arrival: int
+    PAGES_SHORT = 1
+    PLAN_REFUSED = 2
+    MEMORY_LOST = 3
+    BOOKS_HEALED = 4
+
+
+class Moment(NamedTuple):
+    """When something was. Steps only grow; plan ids go back after a refusal, and begin anew with
+    another runner.
+    """
+
+    step: int
+    plan_id: int
+
+
+class Wait(NamedTuple):
+    """A stretch of plans without a request, for one cause."""
+
+    arrival: int | None  # whose cause it is; None: everybody's
     cause: WaitCause
     first_plan_id: int
     last_plan_id: int
     behind: int | None  # the arrival of another request
     lacking_pages: int
+    first_step: int
+    last_step: int
 
 
 class Miss(NamedTuple):
@@ -62,15 +82,18 @@ class Admission(NamedTuple):
     table_idx: int
     cached_len: int
     miss: Miss
+    step: int
 
 
 class Preemption(NamedTuple):
-    """A row was taken."""
+    """A row was taken, or lost."""
 
     plan_id: int
-    for_arrival: int
+    cause: PreemptionCause
+    for_arrival: int | None
     lacking_pages: int
     sampled_len: int
+    step: int  # the first without it
 
 
 @dataclass(slots=True, eq=False)
@@ -87,11 +110,13 @@ class Story:
     priority: int
     prompt_len: int
     traceparent: str
-    submitted_plan_id: int
+    submitted: Moment  # the first plan that could have admitted it
+    is_long: bool = False  # waits with long prompts
+    let_in_step: int | None = 0  # None: a further choice of a prompt, not in the queue yet
     waits: list[Wait] = field(default_factory=list)
     admissions: list[Admission] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
-    ended_plan_id: int = 0
+    ended: Moment | None = None  # the first plan without it
     end: str = ""  # a FinishCause, STOPPED or CANCELLED
     sampled_len: int = 0  # by its end
 
@@ -105,26 +130,46 @@ class Story:
         self.preemptions.append(preemption)
         del self.preemptions[:-MAX_REPEATS]
 
-    def waiting_since(self) -> list[tuple[int, int | None]]:
-        """Stretches of plans [first, end) without a row; end None: still."""
-        begins = [self.submitted_plan_id, *(taken.plan_id for taken in self.preemptions)]
-        ends = [given.plan_id for given in self.admissions] + (
-            [self.ended_plan_id] if self.ended_plan_id else []
-        )
+    def waiting_steps(self) -> list[tuple[int, int | None]]:
+        """Stretches of steps [first, end) without a row; end None: still."""
+        if self.let_in_step is None:
+            return []
+        begins = [max(self.submitted.step, self.let_in_step)]
+        begins += [taken.step for taken in self.preemptions]
+        ends = [given.step for given in self.admissions]
+        if self.ended is not None:
+            ends.append(self.ended.step)
         return [(begin, next((end for end in ends if end >= begin), None)) for begin in begins]
 
 
 class Stories:
-    """Owns the stories of live requests and of the last that ended, and of the queue's head."""
+    """Owns the stories of live requests and of the last that ended, what everybody waited for, and
+    the count of steps.
+    """
 
     def __init__(self) -> None:
+        self.now = Moment(0, 0)
         self._by_arrival: dict[int, Story] = {}
-        self._latest: dict[str, Story] = {}  # by request_id
+        self._by_label: dict[str, list[Story]] = {}  # by request_id, in order of arrival
         self._ended: deque[Story] = deque()
-        self.head_waits: deque[Wait] = deque(maxlen=MAX_SPANS)
+        self._all_waited: deque[Wait] = deque(maxlen=MAX_SPANS)
+        self._long_waited: deque[Wait] = deque(maxlen=MAX_SPANS)
+
+    # Time
+
+    def begin_step(self, plan_id: int) -> None:
+        """A plan is about to be made."""
+        self.now = Moment(self.now.step + 1, plan_id)
+
+    def next_moment(self, plan_id: int) -> Moment:
+        """Of the first plan that what happens now can change."""
+        return Moment(self.now.step + 1, plan_id)
+
+    # Requests
 
     def begin(self, story: Story) -> None:
-        self._by_arrival[story.arrival] = self._latest[story.request_id] = story
+        self._by_arrival[story.arrival] = story
+        self._by_label.setdefault(story.request_id, []).append(story)
 
     def end(self, story: Story) -> None:
         """It is complete; as many as `MAX_ENDED` are kept."""
@@ -132,50 +177,94 @@ class Stories:
         if len(self._ended) > MAX_ENDED:
             oldest = self._ended.popleft()
             del self._by_arrival[oldest.arrival]
-            if self._latest.get(oldest.request_id) is oldest:
-                del self._latest[oldest.request_id]
+            with_label = self._by_label[oldest.request_id]
+            with_label.remove(oldest)
+            if not with_label:
+                del self._by_label[oldest.request_id]
 
     def find(self, request_id: str) -> Story | None:
         """The latest story of that label."""
-        return self._latest.get(request_id)
+        with_label = self._by_label.get(request_id)
+        return with_label[-1] if with_label else None
 
     def label_of(self, arrival: int | None) -> str:
         """request_id of a request; "" when it is forgotten, or there is none."""
         story = None if arrival is None else self._by_arrival.get(arrival)
         return "" if story is None else story.request_id
 
-    def head_waited(self, wait: Wait) -> None:
-        """The head of the queue was not admitted to the plan wait.last_plan_id."""
-        _extend(self.head_waits, wait)
+    # Waiting
+
+    def all_waited(self, arrival: int, cause: WaitCause, lacking_pages: int = 0) -> None:
+        """Neither that request was admitted, nor any behind it."""
+        step, plan_id = self.now
+        wait = Wait(arrival, cause, plan_id, plan_id, None, lacking_pages, step, step)
+        _extend(self._all_waited, wait)
+
+    def long_waited(self, arrival: int, cause: WaitCause) -> None:
+        """Neither that long request was admitted, nor any long one behind it."""
+        step, plan_id = self.now
+        _extend(self._long_waited, Wait(arrival, cause, plan_id, plan_id, None, 0, step, step))
+
+    def runner_came(self, plan_id: int) -> None:
+        """A time without a runner is over: it took the place of a step."""
+        self.begin_step(plan_id)
+        step = self.now.step
+        wait = Wait(None, WaitCause.NO_RUNNER, plan_id, plan_id, None, 0, step, step)
+        self._all_waited.append(wait)
+
+    def let_in(self, story: Story, first_choice: int) -> None:
+        """A further choice of a prompt, which waited for the one at `first_choice`, goes on."""
+        step, plan_id = self.now
+        story.let_in_step = step
+        story.waits += self.held(story, first_choice, Moment(step - 1, plan_id - 1))
+
+    def held(self, story: Story, first_choice: int, last: Moment) -> list[Wait]:
+        """How long a further choice of a prompt waited for the first one by now, if at all."""
+        first = story.submitted
+        if first.step > last.step:
+            return []
+        cause, plans = WaitCause.FIRST_CHOICE, (first.plan_id, last.plan_id)
+        return [Wait(story.arrival, cause, *plans, first_choice, 0, first.step, last.step)]
 
     def waits_of(self, story: Story) -> list[Wait]:
-        """What a request waited for: its own causes, or another one at the head of the queue."""
+        """What a request waited for, in order: causes of its own, or another one before it."""
         waits = list(story.waits)
-        for begin, end in story.waiting_since():
-            for head in self.head_waits:
-                first = max(head.first_plan_id, begin)
-                last = head.last_plan_id if end is None else min(head.last_plan_id, end - 1)
-                if first > last:
-                    continue
-                if head.arrival == story.arrival:
-                    waits.append(head._replace(first_plan_id=first, last_plan_id=last))
-                else:
-                    waits.append(
-                        Wait(story.arrival, WaitCause.BEHIND, first, last, head.arrival, 0)
-                    )
-        return sorted(waits, key=lambda wait: wait.first_plan_id)
+        spans = [*self._all_waited, *(self._long_waited if story.is_long else ())]
+        for begin, end in story.waiting_steps():
+            waits += [
+                told for span in spans if (told := _part_of(span, story, begin, end)) is not None
+            ]
+        return sorted(waits, key=lambda wait: wait.first_step)
 
 
-def passed_over(story: Story, wait: Wait) -> None:
-    """A request further back was considered for a plan, and not admitted to it."""
-    _extend(story.waits, wait)
-    del story.waits[:-MAX_REPEATS]
+def _part_of(span: Wait, story: Story, begin: int, end: int | None) -> Wait | None:
+    """What of a span was a wait of `story`, which had no row in steps [begin, end)."""
+    first = max(span.first_step, begin)
+    last = span.last_step if end is None else min(span.last_step, end - 1)
+    if first > last:
+        return None
+    part = span._replace(
+        first_plan_id=span.first_plan_id + first - span.first_step,
+        last_plan_id=span.last_plan_id - (span.last_step - last),
+        first_step=first,
+        last_step=last,
+    )
+    if span.arrival in (None, story.arrival):
+        return part._replace(arrival=story.arrival)
+    behind = WaitCause.BEHIND
+    return part._replace(arrival=story.arrival, cause=behind, behind=span.arrival, lacking_pages=0)
 
 
-def _extend(waits: list[Wait] | deque[Wait], wait: Wait) -> None:
+def _extend(waits: deque[Wait], wait: Wait) -> None:
     """Append, or let the last one go on."""
     last = waits[-1] if waits else None
-    if last is not None and last[:2] == wait[:2] and last.behind == wait.behind:
-        waits[-1] = wait._replace(first_plan_id=last.first_plan_id)
+    goes_on = (
+        last is not None
+        and (last.arrival, last.cause) == (wait.arrival, wait.cause)
+        and last.last_step + 1 == wait.first_step
+        and last.last_plan_id + 1 == wait.first_plan_id
+    )
+    if last is not None and goes_on:
+        waits[-1] = wait._replace(first_plan_id=last.first_plan_id, first_step=last.first_step)
     else:
         waits.append(wait)

@@ -108,7 +108,7 @@ class TestWaiting:
         submit(joined, 1, [1])
         assert [wait.cause for wait in report(joined, 1).waits] == [WaitCause.NO_RUNNER]
         assert report(joined, 1).state is ReqState.WAITING
-        assert "no runner is attached" in report(joined, 1).summary
+        assert "it waited: no runner was attached" in report(joined, 1).summary
 
 
 class TestMatching:
@@ -195,7 +195,9 @@ class TestPreemption:
         assert label(joined, taken.for_arrival) == "request-1"
         first, second = told.story.admissions
         assert (first.plan_id, first.cached_len, second.cached_len) == (1, 0, 4)
-        assert "Plan 2 took its row, after 1 sampled tokens, for 'request-1'" in told.summary
+        assert "Its row was gone with plan 2, 1 tokens sampled: 1 pages were lacking for " in (
+            told.summary
+        )
         assert told.summary.endswith("MAX_TOKENS.")
 
 
@@ -206,5 +208,5 @@ def test_a_summary_is_in_order_of_plans() -> None:
     joined.run_until_idle()
     told = report(joined, 2)
     summary = summary_of(told.story, joined.core.live.stories, told.waits)
-    places = [summary.index(f"Plan {plan_id} ") for plan_id in (1, 2)]
+    places = [summary.index(told) for told in ("Plan 1 gave", "with plan 2", "It ended")]
     assert places == sorted(places)

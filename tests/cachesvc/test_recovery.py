@@ -149,7 +149,7 @@ class TestAnotherLifeOfTheRunner:
         assert joined.heard.cause(2) is FinishCause.FAILED
         failure = joined.heard.finished[1, 2].failure
         assert failure is not None
-        assert "too small" in failure.message
+        assert "another runner came" in failure.message
         assert joined.heard.tokens[1, 1] == answer()
         assert joined.core.live.totals.failed == 1
 

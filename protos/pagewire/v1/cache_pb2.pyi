@@ -184,7 +184,7 @@ class _WaitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCause.V
     WAIT_CAUSE_BEHIND: _WaitCause.ValueType  # 7
     """WAIT_CAUSE_BEHIND: it waits behind another one."""
     WAIT_CAUSE_NO_RUNNER: _WaitCause.ValueType  # 8
-    """WAIT_CAUSE_NO_RUNNER: no runner is attached, or its credits are used up."""
+    """WAIT_CAUSE_NO_RUNNER: no runner was attached."""
 
 class WaitCause(_WaitCause, metaclass=_WaitCauseEnumTypeWrapper):
     """WaitCause is what a request waits for."""
@@ -206,8 +206,40 @@ WAIT_CAUSE_FIRST_CHOICE: WaitCause.ValueType  # 6
 WAIT_CAUSE_BEHIND: WaitCause.ValueType  # 7
 """WAIT_CAUSE_BEHIND: it waits behind another one."""
 WAIT_CAUSE_NO_RUNNER: WaitCause.ValueType  # 8
-"""WAIT_CAUSE_NO_RUNNER: no runner is attached, or its credits are used up."""
+"""WAIT_CAUSE_NO_RUNNER: no runner was attached."""
 Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
+
+class _PreemptionCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PreemptionCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PreemptionCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PREEMPTION_CAUSE_UNSPECIFIED: _PreemptionCause.ValueType  # 0
+    """PREEMPTION_CAUSE_UNSPECIFIED means nothing."""
+    PREEMPTION_CAUSE_PAGES_SHORT: _PreemptionCause.ValueType  # 1
+    """PREEMPTION_CAUSE_PAGES_SHORT: a running request that came first needed a page."""
+    PREEMPTION_CAUSE_PLAN_REFUSED: _PreemptionCause.ValueType  # 2
+    """PREEMPTION_CAUSE_PLAN_REFUSED: a plan was refused; every row began anew."""
+    PREEMPTION_CAUSE_MEMORY_LOST: _PreemptionCause.ValueType  # 3
+    """PREEMPTION_CAUSE_MEMORY_LOST: the runner's memory is another, or was another manager's."""
+    PREEMPTION_CAUSE_BOOKS_HEALED: _PreemptionCause.ValueType  # 4
+    """PREEMPTION_CAUSE_BOOKS_HEALED: page accounting failed; every row began anew."""
+
+class PreemptionCause(_PreemptionCause, metaclass=_PreemptionCauseEnumTypeWrapper):
+    """PreemptionCause is why a row was taken, or lost."""
+
+PREEMPTION_CAUSE_UNSPECIFIED: PreemptionCause.ValueType  # 0
+"""PREEMPTION_CAUSE_UNSPECIFIED means nothing."""
+PREEMPTION_CAUSE_PAGES_SHORT: PreemptionCause.ValueType  # 1
+"""PREEMPTION_CAUSE_PAGES_SHORT: a running request that came first needed a page."""
+PREEMPTION_CAUSE_PLAN_REFUSED: PreemptionCause.ValueType  # 2
+"""PREEMPTION_CAUSE_PLAN_REFUSED: a plan was refused; every row began anew."""
+PREEMPTION_CAUSE_MEMORY_LOST: PreemptionCause.ValueType  # 3
+"""PREEMPTION_CAUSE_MEMORY_LOST: the runner's memory is another, or was another manager's."""
+PREEMPTION_CAUSE_BOOKS_HEALED: PreemptionCause.ValueType  # 4
+"""PREEMPTION_CAUSE_BOOKS_HEALED: page accounting failed; every row began anew."""
+Global___PreemptionCause: _TypeAlias = PreemptionCause  # noqa: Y015
 
 class _MatchEnd:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -222,7 +254,9 @@ class _MatchEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MatchEnd.Val
     MATCH_END_DIFFERS: _MatchEnd.ValueType  # 2
     """MATCH_END_DIFFERS: what is cached goes on with another token."""
     MATCH_END_NEVER_CACHED: _MatchEnd.ValueType  # 3
-    """MATCH_END_NEVER_CACHED: nothing that goes on from here is cached, or has been for long."""
+    """MATCH_END_NEVER_CACHED: nothing that goes on from here is cached: it never was, it was evicted too long ago to be remembered, or it
+    went with a refused plan or another runner.
+    """
     MATCH_END_EVICTED: _MatchEnd.ValueType  # 4
     """MATCH_END_EVICTED: what goes on from here was cached, and evicted."""
 
@@ -236,7 +270,9 @@ MATCH_END_WHOLE: MatchEnd.ValueType  # 1
 MATCH_END_DIFFERS: MatchEnd.ValueType  # 2
 """MATCH_END_DIFFERS: what is cached goes on with another token."""
 MATCH_END_NEVER_CACHED: MatchEnd.ValueType  # 3
-"""MATCH_END_NEVER_CACHED: nothing that goes on from here is cached, or has been for long."""
+"""MATCH_END_NEVER_CACHED: nothing that goes on from here is cached: it never was, it was evicted too long ago to be remembered, or it
+went with a refused plan or another runner.
+"""
 MATCH_END_EVICTED: MatchEnd.ValueType  # 4
 """MATCH_END_EVICTED: what goes on from here was cached, and evicted."""
 Global___MatchEnd: _TypeAlias = MatchEnd  # noqa: Y015
@@ -425,7 +461,7 @@ class Submit(_message.Message):
     key: _builtins.int
     """key names the request within the session; each is larger than the one before."""
     request_id: _builtins.str
-    """request_id is a label for logs."""
+    """request_id is a label for logs, and the name that Explain and RequestPages know it by. At most 256 characters."""
     max_tokens: _builtins.int
     """max_tokens bounds what is sampled, at least 1. Absent: whatever fits max_seq_len."""
     choice: _builtins.int
@@ -502,7 +538,7 @@ class Stop(_message.Message):
     key: _builtins.int
     """key is the request's."""
     kept_tokens: _builtins.int
-    """kept_tokens is how many of its sampled tokens belong to the answer: those that a cache may keep."""
+    """kept_tokens is how many of its sampled tokens belong to the answer; what was sampled beyond them is nobody's."""
     def __init__(
         self,
         *,
@@ -891,7 +927,7 @@ class GetStatsResponse(_message.Message):
     evicted_pages_total: _builtins.int
     """evicted_pages_total counts evicted pages."""
     healed_total: _builtins.int
-    """healed_total counts violations of the page equation that were healed."""
+    """healed_total counts how often the page equation did not hold, and was healed."""
     rejected_total: _builtins.int
     """rejected_total counts submits that were rejected."""
     expired_total: _builtins.int
@@ -1287,7 +1323,7 @@ class Admission(_message.Message):
     evicted_plan_id: _builtins.int
     """evicted_plan_id is the plan that evicted what would have matched; for MATCH_END_EVICTED."""
     evicted_for_request_id: _builtins.str
-    """evicted_for_request_id is for whom. Empty: for none, or it is forgotten."""
+    """evicted_for_request_id is for whom. Empty: for nobody (a flush), or it is forgotten."""
     def __init__(
         self,
         *,
@@ -1318,14 +1354,17 @@ class Preemption(_message.Message):
     FOR_REQUEST_ID_FIELD_NUMBER: _builtins.int
     LACKING_PAGES_FIELD_NUMBER: _builtins.int
     SAMPLED_TOKENS_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.int
     """plan_id closed the row."""
     for_request_id: _builtins.str
-    """for_request_id needed pages and came first."""
+    """for_request_id needed pages and came first; for PREEMPTION_CAUSE_PAGES_SHORT."""
     lacking_pages: _builtins.int
-    """lacking_pages is how many pages running requests lacked beyond all that were free or evictable."""
+    """lacking_pages is how many pages running requests lacked beyond all that were free or evictable; for the same cause."""
     sampled_tokens: _builtins.int
     """sampled_tokens it had by then."""
+    cause: Global___PreemptionCause.ValueType
+    """cause is why."""
     def __init__(
         self,
         *,
@@ -1333,10 +1372,11 @@ class Preemption(_message.Message):
         for_request_id: _builtins.str = ...,
         lacking_pages: _builtins.int = ...,
         sampled_tokens: _builtins.int = ...,
+        cause: Global___PreemptionCause.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_request_id", b"for_request_id", "lacking_pages", b"lacking_pages", "plan_id", b"plan_id", "sampled_tokens", b"sampled_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "for_request_id", b"for_request_id", "lacking_pages", b"lacking_pages", "plan_id", b"plan_id", "sampled_tokens", b"sampled_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
