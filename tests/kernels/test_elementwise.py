@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.reference.rms_norm import rms_norm
+from kernels.reference.rms_norm import add_rms_norm, rms_norm
 from kernels.reference.rotary import rotary, rotary_tables
 from kernels.reference.silu_mul import silu_mul
 
@@ -30,6 +30,16 @@ def test_rms_norm_divides_by_the_root_mean_square(dtype: torch.dtype) -> None:
     expected = wide / (wide.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
     assert out.dtype == dtype
     assert_near(out, expected)
+
+
+def test_add_rms_norm_adds_in_place_and_norms_the_sum() -> None:
+    residual, delta, weight = torch.randn(3, 5, 48).unbind()
+    total = residual.double() + delta.double()
+
+    out = add_rms_norm(residual, delta, weight[0], 1e-5)
+
+    assert_near(residual, total)
+    assert_near(out, rms_norm(total, weight[0].double(), 1e-5))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -18,6 +18,7 @@ if not HAS_GPU:  # before anything imports triton, which reads it when a kernel 
     assert "triton" not in sys.modules, "triton was imported before it was told to interpret"
 
 HERE = Path(__file__).parent
+AS_ON_A_GPU = "ignore:.* encountered in .*:RuntimeWarning"  # numpy warns where inf or NaN is meant
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,6 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.gpu)
             item.add_marker(pytest.mark.torch)
+            item.add_marker(pytest.mark.filterwarnings(AS_ON_A_GPU))
 
 
 @pytest.fixture(scope="session")
