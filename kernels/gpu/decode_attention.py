@@ -1,0 +1,256 @@
+"""Decode attention in Triton: one query token a row, K and V read by raw locs of the page table.
+
+The query heads of a KV head make one tile, so K and V are read once for all of them. The softmax is
+the online one (Milakov and Gimelshein 2018, arXiv:1805.02867), in powers of two. Work is cut as
+`decode_plan` says; partial results are merged by their log-sum-exp (Dao et al. 2023,
+"Flash-Decoding for long-context inference"). The next tile's locs are loaded one tile ahead: when K
+waits for a loc of its own turn, Triton's pipeliner cannot keep two tiles in flight.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.gpu.decode_combine import combine_kernel, merge_parts
+from kernels.gpu.decode_plan import RECORD_WORDS
+from kernels.gpu.decode_workspace import DecodeWorkspace, decode_workspace
+from kernels.gpu.launch import dot
+
+_MERGED_ELEMENTS = 8192  # of partial results that a program of the combine kernel holds at once
+_FUSED_ELEMENTS = 4096  # as above, in the attention kernel: more would cost it registers
+
+
+def decode_attention(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    page_table: Tensor,
+    table_idxs: Tensor,
+    seq_lens: Tensor,
+    scale: float,
+    *,
+    out: Tensor | None = None,
+    workspace: DecodeWorkspace | None = None,
+    page_size: int = 1,
+) -> Tensor:
+    """As `kernels.reference.attention.decode_attention`; q [B, H, D] to [B, H, D], no host sync.
+
+    Rows of `q` may be strided. `out` is written when given. A `workspace` given has had its
+    `plan_step` with these rows and lengths; else one is made. Inside a page of `page_size` locs are
+    consecutive and aligned: the default assumes nothing.
+    """
+    num_reqs, num_heads, head_dim = q.shape
+    num_kv_heads = k_cache.shape[1]
+    assert q.stride()[1:] == (head_dim, 1), "heads of a query are contiguous"
+    assert k_cache.is_contiguous(), "K is contiguous by loc"
+    assert v_cache.is_contiguous(), "V is contiguous by loc"
+    assert page_table.stride(1) == 1, "a row of the page table is contiguous"
+    if workspace is None:
+        workspace = decode_workspace(
+            num_reqs, num_heads, num_kv_heads, head_dim, dtype=q.dtype, device=q.device
+        )
+        workspace.plan_step(table_idxs, seq_lens)
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
+    assert out.is_contiguous(), "the output is contiguous"
+    config, plan = workspace.config, workspace.plan
+    assert len(plan.rows) == num_reqs, "a workspace is made for its number of rows"
+    group = num_heads // num_kv_heads
+    partials = workspace.partial, workspace.partial_lse, workspace.arrivals
+    shape = {"HEAD_DIM": head_dim, "BLOCK_D": triton.next_power_of_2(head_dim)}
+    attend_kernel[(len(plan.workers) * num_kv_heads,)](
+        q,
+        k_cache,
+        v_cache,
+        page_table,
+        table_idxs,
+        seq_lens,
+        *plan,
+        out,
+        *partials,
+        q.stride(0),
+        page_table.stride(0),
+        scale * math.log2(math.e),
+        NUM_KV_HEADS=num_kv_heads,
+        GROUP=group,
+        **shape,
+        BLOCK_M=max(16, triton.next_power_of_2(group)),
+        BLOCK_N=config.tile_len,
+        PAGE_TILES=config.page_tiles and page_size % config.tile_len == 0,
+        FUSED_COMBINE=config.fused_combine,
+        BLOCK_S=max(1, _FUSED_ELEMENTS // (triton.next_power_of_2(group) * shape["BLOCK_D"])),
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+    )
+    if not config.fused_combine:
+        combine_kernel[(num_reqs * num_heads,)](
+            plan.rows,
+            out,
+            *partials[:2],
+            NUM_HEADS=num_heads,
+            **shape,
+            BLOCK_S=min(64, _MERGED_ELEMENTS // shape["BLOCK_D"]),
+            num_warps=4,
+        )
+    return out
+
+
+@triton.jit
+def attend_kernel(
+    q,
+    k_cache,
+    v_cache,
+    page_table,
+    table_idxs,
+    seq_lens,
+    workers,
+    rows,
+    out,
+    partial,
+    partial_lse,
+    arrivals,
+    q_stride,
+    table_stride,
+    scale_log2,
+    NUM_KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PAGE_TILES: tl.constexpr,
+    FUSED_COMBINE: tl.constexpr,
+    BLOCK_S: tl.constexpr,
+):
+    """A program is one worker and one KV head, the heads of a worker next to each other."""
+    NUM_HEADS: tl.constexpr = NUM_KV_HEADS * GROUP
+    worker = tl.program_id(0) // NUM_KV_HEADS
+    head = tl.program_id(0) % NUM_KV_HEADS
+    record = workers + worker * RECORD_WORDS
+    row = tl.load(record)
+    tile = tl.load(record + 1)
+    left = tl.load(record + 2)
+    seq_len = tl.load(record + 3)
+    table_idx = tl.load(record + 4)
+    m = tl.arange(0, BLOCK_M)
+    d = tl.arange(0, BLOCK_D)
+    of_group = m[:, None] < GROUP
+    if HEAD_DIM != BLOCK_D:
+        of_group = of_group & (d[None, :] < HEAD_DIM)
+    heads = head * GROUP + m
+    in_token = heads[:, None] * HEAD_DIM + d[None, :]
+    while left > 0:
+        row_tiles = tl.cdiv(seq_len, BLOCK_N)
+        count = tl.minimum(left, row_tiles - tile)
+        query = tl.load(q + row.to(tl.int64) * q_stride + in_token, mask=of_group, other=0.0)
+        acc, lse = _attend_tiles(
+            query,
+            k_cache + head * HEAD_DIM,
+            v_cache + head * HEAD_DIM,
+            page_table + table_idx.to(tl.int64) * table_stride,
+            seq_len,
+            tile,
+            tile + count,
+            scale_log2,
+            NUM_KV_HEADS * HEAD_DIM,
+            HEAD_DIM,
+            BLOCK_D,
+            BLOCK_M,
+            BLOCK_N,
+            PAGE_TILES,
+        )
+        if count == row_tiles:
+            to = out + row.to(tl.int64) * (NUM_HEADS * HEAD_DIM) + in_token
+            tl.store(to, acc.to(out.dtype.element_ty), mask=of_group)
+        else:
+            part = (worker * 2 + (tile == 0)).to(tl.int64) * NUM_HEADS
+            tl.store(partial + part * HEAD_DIM + in_token, acc, mask=of_group)
+            tl.store(partial_lse + part + heads, lse, mask=m < GROUP)
+            if FUSED_COMBINE:
+                first = tl.load(rows + row * 2)
+                shared = tl.load(rows + row * 2 + 1)
+                arrival = arrivals + row * NUM_KV_HEADS + head
+                tl.debug_barrier()  # every warp's part is written before it is announced
+                if tl.atomic_add(arrival, 1, sem="acq_rel") == shared - 1:
+                    tl.store(arrival, 0)
+                    merge_parts(
+                        out,
+                        partial,
+                        partial_lse,
+                        row,
+                        head * GROUP,
+                        first,
+                        shared,
+                        NUM_HEADS,
+                        GROUP,
+                        HEAD_DIM,
+                        BLOCK_D,
+                        BLOCK_S,
+                    )
+        left -= count
+        tile = 0
+        row += 1
+        seq_len = tl.load(seq_lens + row, mask=left > 0, other=1).to(tl.int32)
+        table_idx = tl.load(table_idxs + row, mask=left > 0, other=0).to(tl.int32)
+
+
+@triton.jit
+def _attend_tiles(
+    query,
+    k_of_head,
+    v_of_head,
+    locs_of_row,
+    seq_len,
+    first_tile,
+    end_tile,
+    scale_log2,
+    LOC_STRIDE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PAGE_TILES: tl.constexpr,
+):
+    """Attention of `query` [BLOCK_M, BLOCK_D] over some tiles of a row, and its log2-sum-exp2."""
+    n = tl.arange(0, BLOCK_N)
+    d = tl.arange(0, BLOCK_D)
+    highest = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK_M,), tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    position = first_tile * BLOCK_N + n
+    if PAGE_TILES:
+        loc = tl.load(locs_of_row + first_tile * BLOCK_N)
+    else:
+        loc = tl.load(locs_of_row + position, mask=position < seq_len, other=0)
+    for tile in tl.range(first_tile, end_tile):
+        inside = position < seq_len
+        locs = loc.to(tl.int64)
+        if PAGE_TILES:
+            locs += n
+        at = locs * LOC_STRIDE
+        k_inside = inside[None, :]
+        v_inside = inside[:, None]
+        if HEAD_DIM != BLOCK_D:
+            k_inside = k_inside & (d[:, None] < HEAD_DIM)
+            v_inside = v_inside & (d[None, :] < HEAD_DIM)
+        keys = tl.load(k_of_head + at[None, :] + d[:, None], mask=k_inside, other=0.0)
+        values = tl.load(v_of_head + at[:, None] + d[None, :], mask=v_inside, other=0.0)
+        position += BLOCK_N
+        if PAGE_TILES:
+            after = (tile + 1) * BLOCK_N
+            loc = tl.load(locs_of_row + after, mask=after < seq_len, other=0)
+        else:
+            loc = tl.load(locs_of_row + position, mask=position < seq_len, other=0)
+        scores = dot(query, keys, tl.zeros((BLOCK_M, BLOCK_N), tl.float32)) * scale_log2
+        scores = tl.where(inside[None, :], scores, float("-inf"))
+        now = tl.maximum(highest, tl.max(scores, 1))  # finite: the first tile has a position inside
+        weights = tl.exp2(scores - now[:, None])
+        shrink = tl.exp2(highest - now)
+        total = total * shrink + tl.sum(weights, 1)
+        acc = dot(weights.to(values.dtype), values, acc * shrink[:, None])
+        highest = now
+    return acc / total[:, None], highest + tl.log2(total)
