@@ -98,10 +98,12 @@ class CacheManager:
     def lacking_pages(self, req: Req, match: Match) -> int:
         """How many more pages than can be given out it takes to admit `req` on `match`; at most 0
         when there are enough. Those of the match that are evictable now will not be, and each row
-        in use keeps a page to go on with, so that who is admitted is not preempted at once.
+        that may grow keeps a page for it, so that who is admitted is not preempted at once.
         """
         needed = ceil_div(req.known_len, self.page_size) - match.num_pages
-        return needed + self.rows.used_count - self.available_count + self.tree.evictable_in(match)
+        may_grow = self.rows.live & (self.rows.limit_len > self.rows.num_pages * self.page_size)
+        needed += int(np.count_nonzero(may_grow))
+        return needed - self.available_count + self.tree.evictable_in(match)
 
     def open_row(self, req: Req, generation: int, match: Match) -> tuple[int, TableWrite]:
         """Give `req` a row on what is cached of it, and pages for all its known ids.
@@ -144,9 +146,11 @@ class CacheManager:
         self._evictions.note(evictions, self.ledger.plan_id, arrivals.tolist())
         self.evicted_total += len(locs)
 
-    def flush(self) -> int:
-        """Evict all that is evictable. Returns how many pages that were."""
+    def flush(self, most_pages: int | None = None) -> int:
+        """Evict all that is evictable, or as many pages. Returns how many that were."""
         count = self.tree.evictable_count
+        if most_pages is not None:
+            count = min(count, most_pages)
         self.evict(np.full(count, NOBODY, dtype=np.int64), ChangeReason.FLUSHED)
         return count
 

@@ -71,10 +71,6 @@ class RowTable:
     def unused_count(self) -> int:
         return len(self._unused)
 
-    @property
-    def used_count(self) -> int:
-        return self.num_rows - len(self._unused)
-
     def open(self, req: Req, generation: int, tail: PrefixNode, num_pages: int) -> int:
         """Give `req` a row, its ids known and its first `num_pages` pages cached, which it shares.
         Returns table_idx.

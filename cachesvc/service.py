@@ -33,6 +33,7 @@ from servicekit.sampling import Sampling
 log = structlog.get_logger()
 
 FULL_COLLECTIONS = 1000  # younger ones between two; each walks over every node of the tree
+FLUSH_PAGES = 1000  # at a time
 TICK_S = 0.1  # how late a waiting request may expire
 CHECK_AFTER_TICKS = 10  # of idleness: once, then again after the next work
 
@@ -93,7 +94,11 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
     async def FlushCache(  # noqa: N802 # the RPC's name
         self, request: pb.FlushCacheRequest, context: Any
     ) -> pb.FlushCacheResponse:
-        return pb.FlushCacheResponse(evicted_pages=self.core.ready_scheduler().manager.flush())
+        evicted = 0
+        while (count := self.core.ready_scheduler().manager.flush(FLUSH_PAGES)) > 0:
+            evicted += count
+            await asyncio.sleep(0)  # plans go on in between
+        return pb.FlushCacheResponse(evicted_pages=evicted)
 
     async def CheckIntegrity(  # noqa: N802 # the RPC's name
         self, request: pb.CheckIntegrityRequest, context: Any

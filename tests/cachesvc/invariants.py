@@ -163,12 +163,18 @@ def first_in_rank_comes_first(world: World, running: list[Req]) -> None:
 
 
 def choices_share_the_prompt(world: World, running: list[Req]) -> None:
-    """A further choice of a prompt that runs begins with all full pages of it but for a token."""
+    """A further choice gets a row once the first has one, and begins with all full pages of the
+    prompt but for a token, unless the first lost its row meanwhile.
+    """
     page_size = world.description.page_size
     for req in world.reqs(ReqState.RUNNING):
-        first = req.first_choice
-        is_new = req not in running and len(req.story.admissions) == 1
-        if is_new and first in running and first.state is ReqState.RUNNING:
+        first_key = req.submission.first_choice_key
+        first = None if first_key is None else world.core.live.find(req.session_id, first_key)
+        if first is None or req in running or len(req.story.admissions) > 1:
+            continue
+        assert first.story.admissions
+        if len(first.story.admissions) == 1 and first.state is ReqState.RUNNING:
+            assert first in running
             pages = (len(req.prompt_ids) - 1) // page_size
             assert req.story.admissions[0].cached_len == pages * page_size
 

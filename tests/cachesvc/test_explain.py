@@ -48,7 +48,7 @@ class TestWaiting:
         submit(joined, 2, [2] * 5, max_tokens=1)
         joined.run_until_idle()
         (wait,) = report(joined, 2).waits
-        assert (wait.cause, wait.lacking_pages) == (WaitCause.NO_PAGES, 2)
+        assert (wait.cause, wait.lacking_pages) == (WaitCause.NO_PAGES, 1)
         assert (wait.first_plan_id, wait.last_plan_id) == (1, 2)
 
     def test_for_the_budget_of_a_step(self) -> None:
