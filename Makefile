@@ -3,6 +3,7 @@
 #   make test           every test, then those of cachesvc and gateway again where torch is absent
 #   make check          lint, types, import contracts, proto lint and freshness, glossary
 #   make proto          protos/pagewire/v1/*_pb2* from the .proto files; proto-check proves them fresh
+#   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
 #   make bench          host time of a step and end-to-end speed, into bench/results/
 #   make compose-test   images and compose.yaml on a real Docker engine
 #   make up             the three services in Docker; `docker compose down` stops them
@@ -13,7 +14,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test check proto proto-check bench compose-test up clean model
+.PHONY: demo test soak check proto proto-check bench compose-test up clean model
 
 PYTHON ?= python3
 MODEL := smollm2-135m-instruct
@@ -49,6 +50,9 @@ test: model .venv-light/.made
 	.venv-light/bin/pytest -m "not torch" tests/cachesvc tests/gateway tests/servicekit || failed=y; \
 	[ -z "$$failed" ] || { echo "make test: failed" >&2; exit 1; }
 
+soak: .venv/.made
+	nice $(BIN)/python -m tests.cachesvc.soak
+
 # All of them, whatever fails: one run shows everything.
 check: .venv/.made proto-check
 	@failed=; for tool in $(CHECKS); do \
@@ -70,7 +74,8 @@ proto-check: .venv-proto/.made
 	{ echo "protos/pagewire/v1/*_pb2* do not match the .proto files: run make proto" >&2; exit 1; }
 
 bench: model
-	$(BIN)/python -m bench.manager
+	$(BIN)/python -m bench.cachesvc
+	$(BIN)/python -m bench.reader
 	$(BIN)/python -m bench.e2e
 
 compose-test: .venv-light/.made

@@ -1,32 +1,25 @@
-"""Bugs to plant in what owns pages: pool, prefix tree, manager, and their healing."""
+"""Bugs to plant in who owns which page: rows, sharing, healing."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cachesvc import integrity
-from cachesvc.eviction_order import EvictionQueue, LeastRecentlyUsed
 from cachesvc.ledger import ChangeReason
 from cachesvc.manager import CacheManager
 from cachesvc.page_pool import PagePool
 from cachesvc.page_table import NO_WRITE, joined
-from cachesvc.prefix_tree import PrefixTree
 from cachesvc.rows import RowTable
 from cachesvc.scheduler import Scheduler
-from tests.cachesvc.mutants import Mutant, Patch
+from tests.cachesvc.mutants import Mutants, Patch
 
-PAGE_MUTANTS: list[Mutant] = []
-
-
-def mutant(plant: Mutant) -> Mutant:
-    PAGE_MUTANTS.append(plant)
-    return plant
+MUTANTS = Mutants()
 
 
 # Pages of rows
 
 
-@mutant
+@MUTANTS.plant
 def pages_are_given_out_a_plan_before_their_row_is_closed(patch: Patch) -> None:
     right = Scheduler._close_ended
 
@@ -37,7 +30,7 @@ def pages_are_given_out_a_plan_before_their_row_is_closed(patch: Patch) -> None:
     patch.setattr(Scheduler, "_close_ended", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def the_free_counter_drifts_when_pages_come_back(patch: Patch) -> None:
     right = PagePool.free
 
@@ -49,7 +42,7 @@ def the_free_counter_drifts_when_pages_come_back(patch: Patch) -> None:
     patch.setattr(PagePool, "free", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def a_page_that_a_row_holds_is_given_to_another(patch: Patch) -> None:
     right = PagePool.allocate
 
@@ -62,7 +55,7 @@ def a_page_that_a_row_holds_is_given_to_another(patch: Patch) -> None:
     patch.setattr(PagePool, "allocate", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def a_row_stores_into_the_last_page_that_it_shares(patch: Patch) -> None:
     right = RowTable.open
 
@@ -77,7 +70,7 @@ def a_row_stores_into_the_last_page_that_it_shares(patch: Patch) -> None:
 # Sharing and remaps
 
 
-@mutant
+@MUTANTS.plant
 def duplicates_are_freed_under_a_live_row(patch: Patch) -> None:
     right = CacheManager._remap
 
@@ -90,7 +83,7 @@ def duplicates_are_freed_under_a_live_row(patch: Patch) -> None:
     patch.setattr(CacheManager, "_remap", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def a_remap_is_told_to_nobody(patch: Patch) -> None:
     right = CacheManager._remap
 
@@ -101,7 +94,7 @@ def a_remap_is_told_to_nobody(patch: Patch) -> None:
     patch.setattr(CacheManager, "_remap", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def a_row_that_closes_in_a_plan_is_remapped_by_it(patch: Patch) -> None:
     right = Scheduler._preempt_last
 
@@ -113,7 +106,7 @@ def a_row_that_closes_in_a_plan_is_remapped_by_it(patch: Patch) -> None:
     patch.setattr(Scheduler, "_preempt_last", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def a_page_with_an_unknown_id_is_in_the_tree(patch: Patch) -> None:
     right = CacheManager.share
 
@@ -127,7 +120,7 @@ def a_page_with_an_unknown_id_is_in_the_tree(patch: Patch) -> None:
     patch.setattr(CacheManager, "share", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def a_page_is_in_the_tree_before_the_plan_that_fills_it_is_sent(patch: Patch) -> None:
     right = CacheManager.open_row
 
@@ -141,7 +134,7 @@ def a_page_is_in_the_tree_before_the_plan_that_fills_it_is_sent(patch: Patch) ->
     patch.setattr(CacheManager, "open_row", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def pages_of_refused_plans_stay_in_the_tree(patch: Patch) -> None:
     right = CacheManager.drop_rows
 
@@ -151,133 +144,10 @@ def pages_of_refused_plans_stay_in_the_tree(patch: Patch) -> None:
     patch.setattr(CacheManager, "drop_rows", wrong)
 
 
-# Matching and holding
-
-
-@mutant
-def a_match_leaves_no_token_to_compute(patch: Patch) -> None:
-    def wrong(self, req):
-        most_pages = req.known_len // self.page_size
-        return self.tree.match(req.known_ids, req.submission.cache_salt, most_pages)
-
-    patch.setattr(CacheManager, "find_prefix", wrong)
-
-
-@mutant
-def a_match_takes_no_notice_of_the_salt(patch: Patch) -> None:
-    right = PrefixTree.match
-    patch.setattr(
-        PrefixTree, "match", lambda self, ids, salt, most_pages: right(self, ids, "", most_pages)
-    )
-
-
-@mutant
-def a_failed_admission_leaves_a_lock(patch: Patch) -> None:
-    right = CacheManager.lacking_pages
-
-    def wrong(self, req, match):
-        lacking = right(self, req, match)
-        if lacking > 0:
-            self.tree.lock(match)
-        return lacking
-
-    patch.setattr(CacheManager, "lacking_pages", wrong)
-
-
-@mutant
-def pages_of_the_own_match_count_as_available(patch: Patch) -> None:
-    patch.setattr(PrefixTree, "evictable_in", lambda self, match: 0)
-
-
-@mutant
-def a_split_forgets_who_holds_the_first_part(patch: Patch) -> None:
-    right = PrefixTree._split
-
-    def wrong(self, node, pages):
-        upper = right(self, node, pages)
-        upper.ref_count = 0
-        return upper
-
-    patch.setattr(PrefixTree, "_split", wrong)
-
-
-@mutant
-def a_path_is_unlocked_at_its_end_only(patch: Patch) -> None:
-    right = PrefixTree.unlock
-
-    def wrong(self, tail):
-        parent, tail.parent = tail.parent, None
-        released = right(self, tail)
-        tail.parent = parent
-        return released
-
-    patch.setattr(PrefixTree, "unlock", wrong)
-
-
-@mutant
-def a_leaf_that_two_rows_hold_grows_in_place(patch: Patch) -> None:
-    right = PrefixTree._append
-
-    def wrong(self, tail, ids, locs):
-        held, tail.ref_count = tail.ref_count, 1 if tail.locs else tail.ref_count
-        end = right(self, tail, ids, locs)
-        tail.ref_count = held
-        return end
-
-    patch.setattr(PrefixTree, "_append", wrong)
-
-
-# Evicting
-
-
-@mutant
-def the_leaf_used_last_goes_first(patch: Patch) -> None:
-    patch.setattr(LeastRecentlyUsed, "key", lambda self, node: 1_000_000 - node.last_used)
-
-
-@mutant
-def what_was_used_since_keeps_its_old_place(patch: Patch) -> None:
-    first_use: dict[int, int] = {}
-
-    def wrong(self, node):
-        return first_use.setdefault(id(node), node.last_used)
-
-    patch.setattr(LeastRecentlyUsed, "key", wrong)
-
-
-@mutant
-def a_node_that_a_row_holds_is_evicted(patch: Patch) -> None:
-    patch.setattr(EvictionQueue, "remove", lambda self, node: None)
-
-
-@mutant
-def a_parent_is_evicted_before_its_child(patch: Patch) -> None:
-    right = EvictionQueue.add
-
-    def wrong(self, node):
-        children, node.children = node.children, None
-        right(self, node)
-        node.children = children
-
-    patch.setattr(EvictionQueue, "add", wrong)
-
-
-@mutant
-def pages_go_from_the_beginning_of_a_leaf(patch: Patch) -> None:
-    right = PrefixTree._trim_leaf
-
-    def wrong(self, leaf, kept_pages):
-        gone = leaf.num_pages - kept_pages
-        leaf.locs = leaf.locs[4 * gone :] + leaf.locs[: 4 * gone]
-        return right(self, leaf, kept_pages)
-
-    patch.setattr(PrefixTree, "_trim_leaf", wrong)
-
-
 # Healing
 
 
-@mutant
+@MUTANTS.plant
 def a_page_claimed_twice_is_given_out_again(patch: Patch) -> None:
     right = integrity.heal
 
@@ -290,7 +160,7 @@ def a_page_claimed_twice_is_given_out_again(patch: Patch) -> None:
     patch.setattr("cachesvc.healing.heal", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def who_touched_a_page_claimed_twice_goes_on(patch: Patch) -> None:
     right = integrity.recount
 
@@ -303,7 +173,7 @@ def who_touched_a_page_claimed_twice_goes_on(patch: Patch) -> None:
     patch.setattr("cachesvc.healing.recount", wrong)
 
 
-@mutant
+@MUTANTS.plant
 def a_running_request_is_forgotten_when_rows_start_over(patch: Patch) -> None:
     def wrong(self):
         for idx in list(self._running)[:-1]:

@@ -6,11 +6,18 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.cachesvc import page_mutants, request_mutants, stream_mutants, tree_mutants
 from tests.cachesvc.directed_histories import HISTORIES, History
 from tests.cachesvc.machine import ManagerMachine
-from tests.cachesvc.mutants import MUTANTS, Mutant
-from tests.cachesvc.page_mutants import PAGE_MUTANTS
+from tests.cachesvc.mutants import Mutant
 from tests.cachesvc.test_prefix_tree_model import TreeMachine
+
+MUTANTS = [
+    *request_mutants.MUTANTS,
+    *stream_mutants.MUTANTS,
+    *page_mutants.MUTANTS,
+    *tree_mutants.MUTANTS,
+]
 
 
 def find_a_failing_history() -> None:
@@ -37,7 +44,7 @@ def test_without_a_mutant_passes(history: History) -> None:
     history()
 
 
-@pytest.mark.parametrize("plant", [*MUTANTS, *PAGE_MUTANTS], ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", MUTANTS, ids=lambda plant: plant.__name__)
 def test_the_suite_finds(plant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises(Exception):  # noqa: B017, PT011 # however it shows
