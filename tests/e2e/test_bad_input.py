@@ -275,3 +275,15 @@ async def test_case_8_3_an_empty_id_is_made_up_and_a_long_one_is_refused(tiny: S
         too_long = await refused(stub.Generate(greedy(OK_PROMPT, 4, request_id="x" * 10_000)))
     assert len({tuple(answer) for answer in answers}) == 1
     assert too_long.reason == "INVALID_FIELD"
+
+
+async def test_case_3_3_many_prompts_of_one_token_get_one_token_each(
+    tiny: System, tiny_dir: Path
+) -> None:
+    """vllm-project/vllm issues #7632, #6521: sizes of zero and one reached an assertion in the
+    engine, which killed every request. Those of zero are among `CASES`.
+    """
+    async with undisturbed(tiny, tiny_dir), tiny.client() as stub:
+        calls = [stub.Generate(greedy([token_id], 1)) for token_id in range(1, 65)]
+        answers = await asyncio.gather(*(ids_of(call) for call in calls))
+    assert [len(ids) for ids in answers] == [1] * 64

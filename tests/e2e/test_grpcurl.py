@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
+
 from tests.e2e.system import System
 
 CHAT = {
@@ -113,3 +115,23 @@ def test_an_invalid_call_shows_its_error_info(smollm2: System, grpcurl_path: str
     assert '"reason":"INVALID_FIELD"' in called.stderr
     assert '"domain":"pagewire"' in called.stderr
     assert '"field":"sampling.temperature"' in called.stderr
+
+
+@pytest.mark.parametrize("field", ["prompt_logprobs", "echo", "logprobs"])
+def test_case_2_6_logprobs_of_a_prompt_are_refused_by_name(
+    field: str, smollm2: System, grpcurl_path: str
+) -> None:
+    """vllm-project/vllm issue #3251: tokens that are cached have no logits, so prompt logprobs
+    failed, or were what lay in memory. Here there are none, and nobody is left to think so.
+    """
+    called = grpcurl(
+        grpcurl_path,
+        "-plaintext",
+        "-d",
+        json.dumps({**CHAT, field: 1}),
+        smollm2.address,
+        "pagewire.v1.InferenceService/Chat",
+    )
+    assert called.returncode != 0
+    assert f"pagewire.v1.ChatRequest has no known field named {field}" in called.stderr
+    assert called.stdout == ""
