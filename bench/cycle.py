@@ -1,22 +1,24 @@
-"""One whole cycle of the manager in steady decode: take the result in, keep the books, schedule,
-build the plan, encode it, put the tokens into the session's outbox. No device, no wire.
+"""One whole cycle of the manager in steady decode: decode the result, take it in, keep the books,
+schedule, build the plan, encode it, put the tokens into the session's outbox and encode that. All
+that the process does for a step, but for the wires themselves.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
+from pagewire.v1 import runner_pb2
 
 from cachesvc.core import Core
 from cachesvc.limits import Limits
 from cachesvc.request import Submission
-from cachesvc.session import GatewaySession
+from cachesvc.session import GatewaySession, put_sampled
 from cachesvc.step import Sampled
 from servicekit.plan import Attached, Int32Array, Plan, Result, RunnerDescription
+from servicekit.plan_codec import decode_result, encode_result
 from servicekit.plan_twin import plan_request
 from servicekit.sampling import Sampling
 
@@ -92,25 +94,28 @@ def steady_decode(num_rows: int, page_size: int, num_steps: int) -> SteadyDecode
 def _cycles(
     core: Core, first_plans: list[Plan], num_steps: int, rng: np.random.Generator
 ) -> Iterator[Cycle]:
-    session, under_way = GatewaySession(1, ""), list(first_plans)
+    sessions, under_way = {1: GatewaySession(1, "")}, list(first_plans)
     for _ in range(num_steps):
         oldest = under_way.pop(0)
-        result = Result(oldest.plan_id, random_ids(rng, int(oldest.step_samples.sum())), 0, 0)
+        sampled_ids = random_ids(rng, int(oldest.step_samples.sum()))
+        message = encode_result(Result(oldest.plan_id, sampled_ids, 0, 0)).SerializeToString()
         began = time.perf_counter()
-        core.result(result)
+        core.result(decode_result(runner_pb2.Result.FromString(message)))
         plan = core.next_plan()
         assert plan is not None
         plan_request(plan).SerializeToString()
         for output in core.take_outputs():
             assert isinstance(output, Sampled)
-            session.put_tokens(output.keys.tolist(), output.token_ids.tolist())
+            put_sampled(sessions, output)
+        _write_out(sessions[1])
         ended = time.perf_counter()
-        _write_out(session)
         under_way.append(plan)
         yield Cycle(ended - began, plan)
 
 
 def _write_out(session: GatewaySession) -> None:
-    """What the stream's writer does: take the message."""
-    with suppress(StopIteration):
+    """What the stream's writer does: take the message, and serialize it."""
+    try:
         session.take().send(None)
+    except StopIteration as taken:
+        taken.value.SerializeToString()

@@ -61,15 +61,20 @@ def admit_us(prompt_len: int, hit_len: int, rounds: int = 40) -> list[float]:
     return [second * 1e6 for second in seconds[2:]]
 
 
-def evict_us(count: int, num_pages: int, rounds: int = 7) -> list[float]:
-    """`count` of `num_pages` pages that lie in as many leaves."""
+def evict_us(
+    count: int, num_pages: int, rounds: int = 7, *, used_again: bool = False
+) -> list[float]:
+    """`count` of `num_pages` pages that lie in as many leaves, each of them hit again or not."""
     micros: list[float] = []
     for nth in range(rounds):
         tree = PrefixTree(num_pages, PAGE_SIZE, LeastRecentlyUsed())
         rng = np.random.default_rng(nth)
         page = 0
-        for _ in range(num_pages):
-            page = put(tree, random_ids(rng, PAGE_SIZE), page)
+        sequences = [random_ids(rng, PAGE_SIZE) for _ in range(num_pages)]
+        for ids in sequences:
+            page = put(tree, ids, page)
+        for ids in sequences if used_again else ():
+            tree.unlock(tree.lock(tree.match(ids.tobytes(), "", 1)))
         began = time.perf_counter()
         tree.evict(count)
         micros.append((time.perf_counter() - began) * 1e6)

@@ -40,7 +40,8 @@ class EvictionQueue:
         self._leaf_at: list[PrefixNode | None] = [None] * num_pages
 
     def __contains__(self, node: PrefixNode) -> bool:
-        return bool(node.locs) and self._leaf_at[node.first_loc // self._page_size] is node
+        page_id = node.first_loc // self._page_size if node.locs else len(self._leaf_at)
+        return page_id < len(self._leaf_at) and self._leaf_at[page_id] is node
 
     def add(self, node: PrefixNode) -> None:
         """Take a node in if it is an evictable leaf. It is not here."""

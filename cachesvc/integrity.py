@@ -14,7 +14,7 @@ from cachesvc.prefix_node import PrefixNode, SaltedRoot
 from cachesvc.prefix_tree import TreeError
 from servicekit.plan import Int32Array
 
-BOOKS_FAULTS = (IntegrityError, PoolError, TreeError)  # what not adding up raises
+BOOKS_FAULTS = (IntegrityError, PoolError, TreeError, IndexError)  # the last: a loc of no page
 TOLD_CHANGES = 3  # of a page's history, in a violation
 
 

@@ -15,13 +15,14 @@ class Chunk(NamedTuple):
 class PrefillBudget:
     """The prompt tokens of one step, given out in the order of asking.
 
-    A prompt with more than `long_len` tokens to go is a long one. Together, long ones get half of
-    the budget, and the rest where nobody else wants it: a short prompt is not held up by them.
+    A prompt with more than `long_len` tokens to go is a long one. Half of the budget is for as many
+    long ones as are allowed at once, each with its share; what is left when everybody asked is for
+    them too. So a short prompt is not held up by long ones, nor one of those by another.
     """
 
     def __init__(self, budget_tokens: int, long_len: int, max_long: int) -> None:
         self.left = budget_tokens
-        self._long_left = max(budget_tokens // 2, 1)
+        self._long_share = max(budget_tokens // 2 // max_long, 1)
         self._long_len = long_len
         self._max_long = max_long
         self._num_long = 0
@@ -35,9 +36,8 @@ class PrefillBudget:
         """Give a row what it gets."""
         given = min(tokens_to_go, self.left)
         if tokens_to_go > self._long_len:
-            given = min(given, self._long_left)
+            given = min(given, self._long_share)
             self._num_long += 1
-            self._long_left -= given
         self.left -= given
         self._asked.append((table_idx, tokens_to_go, given))
 

@@ -16,7 +16,7 @@ from cachesvc.admin import explanation, page_history, pages_of_request
 from cachesvc.core import Core
 from cachesvc.request import Finished, Submission
 from cachesvc.runner_client import RunnerClient
-from cachesvc.session import GatewaySession
+from cachesvc.session import GatewaySession, put_sampled
 from cachesvc.stats import stats_of
 from cachesvc.step import Sampled
 from servicekit.errors import (
@@ -177,7 +177,7 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         """Deliver what the core has for sessions, and tell them when the runner comes or goes."""
         for output in self.core.take_outputs():
             if isinstance(output, Sampled):
-                self._deliver(output)
+                put_sampled(self._sessions, output)
             elif (session := self._sessions.get(output.session_id)) is None:
                 continue
             elif isinstance(output, Finished):
@@ -236,13 +236,6 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
             self.idle.clear()
         else:
             self.idle.set()
-
-    def _deliver(self, sampled: Sampled) -> None:
-        for session_id in np.unique(sampled.session_ids).tolist():
-            session = self._sessions.get(session_id)
-            if session is not None:
-                its = sampled.session_ids == session_id
-                session.put_tokens(sampled.keys[its].tolist(), sampled.token_ids[its].tolist())
 
 
 def _check_model(session: GatewaySession, runner: RunnerDescription | None) -> None:

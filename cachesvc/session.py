@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
+import numpy as np
 from pagewire.v1 import cache_pb2 as pb
 
 from cachesvc.request import Admitted, Finished
+from cachesvc.step import Sampled
 from servicekit.errors import PagewireError
 from servicekit.plan import RunnerDescription
 
@@ -73,6 +76,15 @@ class GatewaySession:
         if finished.failure is not None:
             ended.failure.CopyFrom(_rejected(finished.key, finished.failure))
         self._ready.set()
+
+
+def put_sampled(sessions: Mapping[int, GatewaySession], sampled: Sampled) -> None:
+    """Put a step's tokens into the outboxes that they are for. Whose session is gone gets none."""
+    for session_id in np.unique(sampled.session_ids).tolist():
+        session = sessions.get(session_id)
+        if session is not None:
+            its = sampled.session_ids == session_id
+            session.put_tokens(sampled.keys[its].tolist(), sampled.token_ids[its].tolist())
 
 
 def _rejected(key: int, error: PagewireError) -> pb.Rejected:

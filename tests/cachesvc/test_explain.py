@@ -5,7 +5,8 @@ from __future__ import annotations
 from cachesvc.explain import summary_of
 from cachesvc.inspect_pages import RequestReport, request_report
 from cachesvc.request import ReqState
-from cachesvc.story import MatchEnd, WaitCause
+from cachesvc.story import MatchEnd, PreemptionCause, WaitCause
+from servicekit.plan import Refusal
 from tests.cachesvc.builders import submission
 from tests.cachesvc.wire import Wire, wire
 
@@ -210,3 +211,47 @@ def test_a_summary_is_in_order_of_plans() -> None:
     summary = summary_of(told.story, joined.core.live.stories, told.waits)
     places = [summary.index(told) for told in ("Plan 1 gave", "with plan 2", "It ended")]
     assert places == sorted(places)
+
+
+class TestLostRows:
+    """A row that is gone with a refusal or a runner is told like one that the scheduler took."""
+
+    def test_with_a_refused_plan(self) -> None:
+        joined = wire(credits=1)
+        for key in (1, 2):
+            submit(joined, key, [key] * 3, max_tokens=8)
+        joined.step()
+        plan = joined.send()
+        assert plan is not None
+        joined.plans.clear()
+        joined.core.refused(Refusal(plan.plan_id, "STORE", "a store", (0,), plan.plan_id - 1))
+        joined.runner.books.last_plan_id = plan.plan_id - 1
+        joined.run_until_idle()
+        (taken,) = report(joined, 2).story.preemptions
+        assert (taken.cause, taken.plan_id) == (PreemptionCause.PLAN_REFUSED, plan.plan_id)
+        assert "Its row was gone with plan 2, 1 tokens sampled: a plan was refused" in (
+            report(joined, 2).summary
+        )
+
+    def test_with_a_runner_that_it_waited_for(self) -> None:
+        joined = wire(credits=1)
+        submit(joined, 1, [1] * 3, max_tokens=8)
+        joined.step()
+        joined.step()
+        joined.cut()
+        submit(joined, 2, [2], max_tokens=1)
+        joined.core.stream.boot_id = "a life that is over"
+        joined.attach()
+        joined.run_until_idle()
+        (taken,) = report(joined, 1).story.preemptions
+        assert taken.cause is PreemptionCause.MEMORY_LOST
+        for key in (1, 2):
+            assert WaitCause.NO_RUNNER in [wait.cause for wait in report(joined, key).waits]
+        assert "the runner's memory was another" in report(joined, 1).summary
+
+    def test_nobody_waits_for_a_runner_that_only_has_enough_to_do(self) -> None:
+        joined = wire(num_rows=1, credits=1)
+        for key in (1, 2):
+            submit(joined, key, [key], max_tokens=3)
+        joined.send()
+        assert [wait.cause for wait in report(joined, 2).waits] == [WaitCause.NO_ROW]

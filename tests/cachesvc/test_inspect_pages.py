@@ -133,3 +133,14 @@ class TestPages:
     def test_there_are_no_pages_before_the_first_runner(self) -> None:
         with pytest.raises(Unavailable):
             page_report(Core(Limits(step_budget_tokens=1, credits=1)), 0)
+
+
+def test_a_label_stays_known_while_an_older_request_with_it_lives() -> None:
+    joined = wire()
+    submit(joined, 1, [1, 2, 3], max_tokens=9)
+    joined.core.submit(2, submission(1, [1]))
+    joined.core.cancel(2, 1)
+    for key in range(2, MAX_ENDED + 2):
+        submit(joined, key, [1])
+        joined.core.cancel(1, key)
+    assert report(joined, 1).story.prompt_len == 3

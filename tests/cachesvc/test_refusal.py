@@ -105,3 +105,33 @@ class TestBooksThatDoNotAddUp:
         joined.send()
         joined.run_until_idle()
         assert joined.heard.tokens[1, 1] == answer()
+
+
+class TestWhatARunnerMustNotSay:
+    """What it says of plans decides what the tree keeps; what it sampled, what others hear."""
+
+    @pytest.mark.parametrize("last_accepted", [0, 77])
+    def test_that_another_plan_than_the_one_before_was_accepted_last(
+        self, last_accepted: int
+    ) -> None:
+        joined = wire_in_motion()
+        with pytest.raises(ProtocolViolationError, match="the last accepted one is said to be"):
+            joined.core.refused(Refusal(2, "STORE", "a store", (0,), last_accepted))
+
+    @pytest.mark.parametrize("token_id", [-1, 16])
+    def test_a_token_outside_the_vocabulary_fails_its_request_and_no_other(
+        self, token_id: int
+    ) -> None:
+        joined = wire(credits=1)
+        for key in (1, 2):
+            joined.core.submit(1, submission(key, max_tokens=5))
+        plan = joined.send()
+        assert plan is not None
+        joined.core.result(Result(plan.plan_id, ints(token_id, answer(2)[0]), 0, 0))
+        joined.deliver_plan()
+        joined.execute()
+        joined.answers.clear()  # that was its result
+        joined.run_until_idle()
+        assert joined.heard.cause(1) is FinishCause.FAILED
+        assert joined.heard.tokens[1, 1] == []
+        assert joined.heard.tokens[1, 2] == answer(2)
