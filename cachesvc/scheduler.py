@@ -96,9 +96,13 @@ class Scheduler:
         self.manager = manager
 
     def finish_what_no_longer_fits(self) -> None:
-        """Waiting requests that sampled more than the pool, which became smaller, holds."""
+        """Waiting requests that have sampled all that they may, by a context that became smaller, or
+        more than a pool holds that became smaller.
+        """
         for req in self.waiting:
-            if ceil_div(req.known_len, self.manager.page_size) > self.manager.usable_count:
+            if req.known_len >= req.limit_len:
+                self.finish(req, FinishCause.MAX_TOKENS)
+            elif ceil_div(req.known_len, self.manager.page_size) > self.manager.usable_count:
                 self.finish(req, FinishCause.CACHE_FULL)
 
     def requests(self) -> Iterator[Req]:
