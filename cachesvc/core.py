@@ -9,7 +9,7 @@ from __future__ import annotations
 import structlog
 
 from cachesvc.healing import Healer
-from cachesvc.integrity import BOOKS_FAULTS, note_states, recount
+from cachesvc.integrity import note_states
 from cachesvc.ledger import ChangeReason, Ledger
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
@@ -17,7 +17,7 @@ from cachesvc.manager import CacheManager
 from cachesvc.plan_stream import PlanStream, Standing
 from cachesvc.request import Admitted, FinishCause, Finished, Req, Submission, limit_len_of
 from cachesvc.scheduler import Scheduler
-from cachesvc.step import Sampled, Step, StepRecord
+from cachesvc.step import Sampled, StepRecord
 from cachesvc.story import PreemptionCause
 from cachesvc.totals import StreamTotals
 from servicekit.errors import (
@@ -47,7 +47,7 @@ class Core:
     def __init__(self, limits: Limits) -> None:
         self.stream = PlanStream(limits.credits, want_digests=limits.want_digests)
         self.live = LiveRequests(limits.aging_s)
-        self.healer = Healer()
+        self.healer = Healer(self.stream, self._empty_manager, self._fail_touched)
         self.totals = StreamTotals()
         self._limits = limits
         self._scheduler: Scheduler | None = None
@@ -225,11 +225,13 @@ class Core:
         """The next plan to send, None when credits are used up or there is nothing to do."""
         if not self.stream.can_send or self._scheduler is None:
             return None
-        step = self._checked_step(self._scheduler)
+        step = self.healer.step_that_adds_up(self._scheduler)
         if step is None:
             if not self.stream.must_reset_rows:
                 return None
             step = self._scheduler.empty_step()
+        used_count = self._scheduler.manager.used_count
+        self.totals.max_used_pages = max(self.totals.max_used_pages, used_count)
         return self.stream.number(step)
 
     def result(self, result: Result) -> None:
@@ -274,60 +276,16 @@ class Core:
         ]
         return [req for req in named if req is not None and not req.has_ended]
 
-    # The equation of pages
-
-    def _checked_step(self, scheduler: Scheduler) -> Step | None:
-        """A step whose books add up; where they do not, they are healed, and requests that did not
-        touch the fault are computed again on what is cached. When that does not help, everything is
-        computed again on empty books.
-        """
-        try:
-            return self._step_that_adds_up(scheduler)
-        except BOOKS_FAULTS as fault:
-            log.error("page accounting failed in mid-step", error=str(fault))
-        try:
-            self._heal_in_mid_step(scheduler)
-            return self._step_that_adds_up(scheduler)
-        except BOOKS_FAULTS as fault:
-            log.error("page accounting failed again, starting over", error=str(fault))
-        scheduler.put_back(PreemptionCause.BOOKS_HEALED, self._next_plan_id)
-        scheduler.move_to(self._empty_manager(scheduler.manager.runner))
-        self.stream.start_over()
-        return self._step_that_adds_up(scheduler)
-
-    def _step_that_adds_up(self, scheduler: Scheduler) -> Step | None:
-        """Errors: one of BOOKS_FAULTS, with the step half made."""
-        step = scheduler.schedule(self._next_plan_id)
-        scheduler.manager.check_counters()
-        if step is not None:
-            self.healer.held()
-        used_count = scheduler.manager.used_count
-        self.totals.max_used_pages = max(self.totals.max_used_pages, used_count)
-        return step
-
-    def _heal_in_mid_step(self, scheduler: Scheduler) -> None:
-        """A step came to nothing half-way: no row is to be trusted."""
-        healed = self.healer.heal(scheduler, recount(scheduler.manager))
-        scheduler.put_back(PreemptionCause.BOOKS_HEALED, self._next_plan_id)
-        scheduler.manager.drop_rows(self.stream.last_plan_id, ChangeReason.HEALED)
-        scheduler.finish_what_no_longer_fits()
-        self.stream.start_over()
-        self._fail_touched(healed.touched)
-
     def check_integrity(self) -> list[str]:
         """Recount every page, and heal what does not add up. Returns the violations, in words.
 
         Errors: Unavailable before the first runner.
         """
-        healed = self.healer.check(self.ready_scheduler())
-        self._fail_touched(healed.touched)
-        return healed.violations
+        return self.healer.check(self.ready_scheduler())
 
-    def _fail_touched(self, touched: list[Req]) -> None:
-        for req in touched:
-            if not req.has_ended:
-                message = "the pages of this request did not add up: send it again"
-                self._fail_with(req, Reason.INTERNAL, message)
+    def _fail_touched(self, req: Req) -> None:
+        message = "the pages of this request did not add up: send it again"
+        self._fail_with(req, Reason.INTERNAL, message)
 
     # Outputs
 
