@@ -1,4 +1,5 @@
-"""Sampling: greedy, temperature, top-k, top-p, a pure function of a row's logits and parameters.
+"""Sampling: greedy, temperature, top-k, top-p, min-p, a pure function of a row's logits and
+parameters.
 
 Nothing else of the batch reaches a row's draw: its uniform number comes from (seed, choice,
 position), sums along a row are running sums, and what is kept is counted in one exact order (logit
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from kernels.reference.logit_rules import Adjusted
 
 GREEDY_TEMPERATURE = 1e-5  # or less: the likeliest token; a logit gap of 1e-3 weighs e**-100 here
 _SHORT_WIDTH = 1024  # candidates sorted first: they decide nearly every top-p
@@ -27,14 +30,34 @@ def sample(
     seed: Tensor,
     choice: Tensor,
     position: Tensor,
+    min_p: Tensor | None = None,
+    *,
+    rows: Tensor | None = None,
+    adjusted: Adjusted | None = None,
+    is_broken: Tensor | None = None,
 ) -> Tensor:
     """One token id a row, int64 [N], from `logits` [N, vocab].
 
     Of each row, all [N]: `temperature` float32 (0: greedy), `top_k` (0 or >= vocab: off), `top_p`
-    float32 (1: off), `seed` int64, `choice`, and the absolute `position` that the token will have.
-    Top-k comes first, top-p is taken of the probability it leaves, and at least one token stays. Of
-    equal logits the higher id is dropped first.
+    float32 (1: off), `seed` int64, `choice`, the absolute `position` that the token will have, and
+    `min_p` float32 (0: off; at most 1). With `rows` [N] all of these but `position` are by
+    table_idx, and row i is that of `rows[i]`.
+
+    Top-k comes first, top-p is taken of the probability it leaves, min-p drops what is less likely
+    than that share of the likeliest, and at least one token stays. Of equal logits the higher id is
+    dropped first. Rows that `adjusted` has are read there. `is_broken` bool [N] is set to whether a
+    row's logits had a NaN or +inf, or nothing finite: its id means nothing, but is of the
+    vocabulary.
     """
+    if rows is not None:
+        temperature, top_k, top_p = temperature[rows], top_k[rows], top_p[rows]
+        seed, choice = seed[rows], choice[rows]
+        min_p = None if min_p is None else min_p[rows]
+    if adjusted is not None:
+        logits = torch.where(adjusted.is_used.bool()[:, None], adjusted.logits, logits.float())
+    if is_broken is not None:
+        no_number = (logits.isnan() | (logits == torch.inf)).any(dim=-1)
+        is_broken.copy_(no_number | (logits == -torch.inf).all(dim=-1))
     ids = logits.argmax(dim=-1)
     drawn = ((temperature > GREEDY_TEMPERATURE) & (top_k != 1)).nonzero()[:, 0]
     if len(drawn) == 0:
@@ -42,6 +65,8 @@ def sample(
     kept = logits[drawn].float()
     weights = ((kept - kept.amax(dim=-1, keepdim=True)) / temperature[drawn, None]).exp()
     _drop_unlikely(weights, kept, temperature[drawn], top_k[drawn].long(), top_p[drawn])
+    if min_p is not None:
+        weights[weights < min_p[drawn, None]] = 0  # the likeliest weighs 1
     ids[drawn] = _invert_cdf(weights, uniform(seed[drawn], choice[drawn], position[drawn]))
     return ids
 
