@@ -134,3 +134,20 @@ def a_row_points_at_another_page_than_its_path(manager: CacheManager) -> bool:
     another = (first_loc + manager.page_size) % manager.runner.pool_tokens
     manager.page_table.write_run(idx, 0, ints(another))
     return another != first_loc
+
+
+@damage
+def a_row_is_mapped_outside_the_pool(manager: CacheManager) -> bool:
+    private = [idx for idx in manager.rows.open_rows if len(manager.private_locs(idx))]
+    if private:
+        last = int(manager.rows.num_pages[private[0]]) - 1
+        manager.page_table.write_run(private[0], last, ints(manager.runner.pool_tokens))
+    return bool(private)
+
+
+@damage
+def a_node_has_a_page_outside_the_pool(manager: CacheManager) -> bool:
+    nodes = nodes_with_pages(manager)
+    if nodes:
+        nodes[-1].locs = nodes[-1].locs[:-4] + ints(manager.runner.pool_tokens).tobytes()
+    return bool(nodes)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cachesvc.request import ReqState
 from tests.cachesvc.broken_books import a_page_of_the_tree_is_free_too
 from tests.cachesvc.builders import describe, submission
-from tests.cachesvc.world import World
+from tests.cachesvc.troubled_world import TroubledWorld
 
 History = Callable[[], None]
 HISTORIES: list[History] = []
@@ -20,8 +20,8 @@ def history(act: History) -> History:
     return act
 
 
-def world(*, credits: int = 2, budget: int = 64, **changes: object) -> World:
-    return World(describe(**changes), budget=budget, credits=credits)
+def world(*, credits: int = 2, budget: int = 64, **changes: object) -> TroubledWorld:
+    return TroubledWorld(describe(**changes), budget=budget, credits=credits)
 
 
 @history
@@ -37,6 +37,43 @@ def a_result_is_lost_that_is_not_acknowledged_yet() -> None:
     one.execute()
     one.deliver_plan()
     one.wire.cut()
+    one.attach()
+    one.check_end()
+
+
+@history
+def plans_are_lost_that_the_runner_never_read() -> None:
+    one = world()
+    one.submit(1, submission(1, [1, 2, 3], max_tokens=8))
+    one.send()
+    one.send()
+    one.deliver_plan()
+    one.wire.cut()
+    one.attach()
+    one.check_end()
+
+
+@history
+def a_plan_is_refused_before_the_one_ahead_of_it_is_executed() -> None:
+    """The refusal has to wait for the result of that one."""
+    one = world()
+    one.submit(1, submission(1, [1, 2, 3], max_tokens=8))
+    one.send()
+    one.send()
+    one.damage_last_plan("extend")
+    one.deliver_plan()
+    one.deliver_plan()
+    one.check_end()
+
+
+@history
+def another_manager_left_results_at_the_runner() -> None:
+    """They are of no plan of ours, though plans of ours will have the same numbers."""
+    one = world()
+    one.submit(1, submission(1, [1, 2, 3], max_tokens=8))
+    one.round()
+    one.wire.cut()
+    one.let_a_stranger_drive(4, seed=9, num_steps=1, reads_last=False)
     one.attach()
     one.check_end()
 

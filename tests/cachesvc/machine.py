@@ -12,9 +12,9 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.cachesvc.builders import describe, submission
 from tests.cachesvc.fake_runner import FakeRunner
 from tests.cachesvc.machine_faults import PICKS, FaultRules, attached, someone_is_live
+from tests.cachesvc.troubled_world import TroubledWorld
 from tests.cachesvc.wire import RequestKey
 from tests.cachesvc.wishes import PROMPTS, SALTS, VOCAB_SIZE, WISHES, Wish
-from tests.cachesvc.world import World
 
 MAX_SEQ_LEN = 20
 
@@ -51,7 +51,7 @@ class ManagerMachine(FaultRules):
             vocab_size=VOCAB_SIZE,
             max_seq_len=MAX_SEQ_LEN,
         )
-        self.world = World(
+        self.world = TroubledWorld(
             description,
             budget=budget,
             credits=credits,

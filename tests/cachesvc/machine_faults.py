@@ -5,8 +5,6 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from cachesvc.core import Core
-from cachesvc.limits import Limits
 from tests.cachesvc.broken_books import (
     DAMAGES,
     Damage,
@@ -15,12 +13,9 @@ from tests.cachesvc.broken_books import (
     a_page_of_the_tree_is_free_too,
     the_evictable_counter_is_one_too_high,
 )
-from tests.cachesvc.builders import submission
 from tests.cachesvc.damage import KINDS
-from tests.cachesvc.truth import truth_of
-from tests.cachesvc.wire import Wire
+from tests.cachesvc.troubled_world import TroubledWorld
 from tests.cachesvc.wishes import TOKEN_IDS
-from tests.cachesvc.world import World
 
 MAX_FAULTS = 5  # a history that is all faults gets nowhere
 SEEN_BY_COUNTERS = (
@@ -57,7 +52,7 @@ def someone_is_live(machine: FaultRules) -> bool:
 class FaultRules(RuleBasedStateMachine):
     """The half of a `ManagerMachine` in which things go wrong."""
 
-    world: World
+    world: TroubledWorld
     num_faults: int
     num_seeds: int
 
@@ -99,29 +94,16 @@ class FaultRules(RuleBasedStateMachine):
         self.world.attach()
 
     @precondition(faults_left)
-    @rule()
-    def boot_another_runner(self) -> None:
+    @rule(page_size=st.sampled_from((0, 0, 1, 2, 4)))
+    def boot_another_runner(self, page_size: int) -> None:
         self.num_faults += 1
-        self.world.boot_another_runner()
+        self.world.boot_another_runner(page_size or self.world.description.page_size)
 
     @precondition(detached)
     @rule(token_id=TOKEN_IDS, num_steps=FEW, reads_last=st.booleans())
     def let_a_stranger_drive(self, token_id: int, num_steps: int, reads_last: bool) -> None:
-        """Another manager attaches to our runner, runs a request of its own, and dies."""
-        stranger = Wire(Core(Limits(step_budget_tokens=3, credits=2)), self.world.wire.runner)
-        stranger.attach()
-        wanted = submission(1, [token_id], seed=self._next_seed())
-        truth = truth_of(wanted, self.world.description)
-        self.world.truths[wanted.sampling.seed, 0] = truth
-        stranger.core.submit(1, wanted)
-        for _ in range(num_steps):
-            stranger.step()
-        if not reads_last and stranger.send() is not None:
-            stranger.deliver_plan()
-            stranger.execute()
-        heard = stranger.heard.tokens[1, 1]
-        assert heard == truth.answer[: len(heard)]
-        stranger.cut()
+        seed = self._next_seed()
+        self.world.let_a_stranger_drive(token_id, seed, num_steps, reads_last=reads_last)
 
     @precondition(attached)
     @rule(kind=st.sampled_from(KINDS), num_read=FEW)

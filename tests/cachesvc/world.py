@@ -1,4 +1,7 @@
-"""A manager and a runner under test, with all that is known of what they should do."""
+"""A manager and a runner under test, with all that is known of what they should do.
+
+What can go wrong with them is in `troubled_world.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,7 @@ from cachesvc.request import Req, ReqState, Submission
 from servicekit.errors import InvalidArgument, ResourceExhausted
 from servicekit.plan import Plan, Refusal, RunnerDescription
 from tests.cachesvc import invariants
-from tests.cachesvc.broken_books import Damage, requests_that_touch_the_fault
 from tests.cachesvc.builders import submission
-from tests.cachesvc.damage import damaged
 from tests.cachesvc.fake_runner import FakeRunner
 from tests.cachesvc.recorded_core import RecordedCore
 from tests.cachesvc.truth import Truth, truth_of
@@ -60,7 +61,7 @@ class World:
         self.planted: list[Plan] = []
         self.row_keys: dict[int, dict[int, RequestKey]] = {}  # by plan_id, by table_idx
         self.reset_due = False
-        self.num_damages = 0
+        self.largest = description  # runners that come later have no larger pool
         self.least_tokens = description.pool_tokens  # that pages were ever left for
         self.attach()
 
@@ -110,7 +111,7 @@ class World:
             rank=(self.now_s - wanted.priority * self.limits.aging_s, len(self.wanted)),
             deadline_s=None if remaining_s is None else self.now_s + remaining_s,
         )
-        self.truths[draw] = truth_of(wanted, self.description)
+        self.truths[draw] = truth_of(wanted, self.largest)
         self.live.append(request_key)
         return True
 
@@ -140,13 +141,19 @@ class World:
             stream.manager_id,
         ):
             self.reset_due = True
+        if runner.description is not self.description:
+            self._come_to(runner.description)
         self.wire.attach()
         self._hear()
 
-    def boot_another_runner(self) -> None:
-        self.wire.cut()
-        self.num_boots += 1
-        self.wire.runner = self.runner_type(self.description, f"boot-{self.num_boots}")
+    def _come_to(self, description: RunnerDescription) -> None:
+        """Requests whose prompts do not fit any more fail."""
+        self.description = description
+        self.least_tokens = min(self.least_tokens, description.pool_tokens)
+        for request_key in self.live:
+            prompt_len = len(self.wanted[request_key].submission.prompt_ids)
+            if prompt_len + 1 > description.pool_tokens:
+                self.failed.add(request_key)
 
     def send(self) -> bool:
         """Whether there was a plan to send."""
@@ -172,14 +179,6 @@ class World:
         assert len(plan.literal_ids) <= max(self.budget, num_decoding + 1)
         assert self.num_under_way <= self.credits
         return True
-
-    def damage_last_plan(self, kind: str) -> None:
-        """The plan sent last arrives with one thing wrong."""
-        plan = self.wire.plans.pop()
-        arriving = damaged(plan, kind, self.description)
-        self.wire.plans.append(arriving)
-        if arriving is not plan:
-            self.planted.append(arriving)
 
     def deliver_plan(self) -> None:
         plan, runner = self.wire.plans[0], self.wire.runner
@@ -240,47 +239,6 @@ class World:
         match = self.manager.find_prefix(req)
         assert match.num_pages * self.description.page_size < len(prompt)
         assert invariants.tree_of(self) == before
-
-    # Books that do not add up
-
-    def damage_and_recount(self, damage: Damage) -> None:
-        """The full check finds it. Requests that touch a page claimed twice fail, no others."""
-        if not self.core.damage(damage):
-            return
-        self.num_damages += 1
-        self.failed |= self._touched()
-        assert self.core.check_integrity() != []
-        self._hear()
-        self._shrink()
-
-    def damage_and_send(self, damage: Damage) -> None:
-        """The next plan finds it, by the counters or because it cannot be made; rows start over.
-
-        It may give out a page that is another's first, so that requests fail which had no part; or
-        end a request that is alone, when a page has leaked.
-        """
-        if not self.core.stream.can_send or not self.core.damage(damage):
-            return
-        self.num_damages += 1
-        touched, before = self._touched(), set(self.wire.heard.finished)
-        self.reset_due = True
-        self.failed |= set(self.live)  # for the time being
-        self._shrink(self.description.page_size)
-        self.send()
-        ended = set(self.wire.heard.finished) - before
-        self.failed -= set(self.live) | {key for key in ended if not self._has_failed(key)}
-        assert touched <= ended, "who touched the fault is still there"
-        self._shrink()
-
-    def _has_failed(self, request_key: RequestKey) -> bool:
-        return self.wire.heard.finished[request_key].failure is not None
-
-    def _touched(self) -> set[RequestKey]:
-        reqs = requests_that_touch_the_fault(self.manager)
-        return {(req.session_id, req.key) for req in reqs} & set(self.live)
-
-    def _shrink(self, leaked_tokens: int = 0) -> None:
-        self.least_tokens = min(self.least_tokens, self.manager.usable_tokens - leaked_tokens)
 
     # What must hold
 
