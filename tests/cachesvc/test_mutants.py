@@ -10,7 +10,7 @@ from tests.cachesvc import page_mutants, request_mutants, stream_mutants, tree_m
 from tests.cachesvc.directed_histories import HISTORIES, History
 from tests.cachesvc.machine import ManagerMachine
 from tests.cachesvc.mutants import Mutant
-from tests.cachesvc.test_prefix_tree_model import TreeMachine
+from tests.cachesvc.tree_machine import TreeMachine
 
 MUTANTS = [
     *request_mutants.MUTANTS,
