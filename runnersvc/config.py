@@ -8,6 +8,7 @@ from servicekit.config import setting
 from servicekit.errors import SetupError
 from servicekit.process import require_at_least
 
+DEVICES = ("cpu", "cuda")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -19,7 +20,7 @@ class RunnerConfig:
 
     listen: str = setting("address for the manager, unix:PATH or HOST:PORT")
     model: str = setting("model directory")
-    device: str = setting("cpu", "cpu")
+    device: str = setting("cpu or cuda", "cpu")
     dtype: str = setting(f"one of {', '.join(DTYPES)}", "float32")
     page_size: int = setting("tokens a page", 16)
     num_pages: int | None = setting("the page pool, in pages", None)
@@ -36,8 +37,8 @@ class RunnerConfig:
     log_level: str = setting("debug, info, warning or error", "info")
 
     def __post_init__(self) -> None:
-        if self.device != "cpu":
-            raise SetupError(f"--device is {self.device}; only cpu is supported")
+        if self.device not in DEVICES:
+            raise SetupError(f"--device is {self.device}; it must be one of {', '.join(DEVICES)}")
         if self.dtype not in DTYPES:
             raise SetupError(f"--dtype is {self.dtype}; it must be one of {', '.join(DTYPES)}")
         for name in (

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.reference.page_table import scatter_page_table
+from runnersvc.ops import Ops
 from servicekit.arith import table_width
 from servicekit.plan import Int32Array
 
@@ -29,7 +29,9 @@ class KVCache:
         max_seq_len: int,
         dtype: torch.dtype,
         device: torch.device,
+        ops: Ops,
     ) -> None:
+        self._ops = ops
         self.num_pages = num_pages
         self.page_size = page_size
         self.dummy_page_id = num_pages
@@ -57,7 +59,7 @@ class KVCache:
         if len(rows) == 0:
             return
         staged = torch.from_numpy(np.stack((rows, positions, locs))).to(self._device)
-        scatter_page_table(self.page_table, *staged)
+        self._ops.scatter_page_table(self.page_table, *staged)
 
     def check_integrity(self) -> None:
         """Asserts that every entry is a loc, and those of the dummy row are of the dummy page."""

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kernels.reference.page_table import read_page_table
-from kernels.reference.sampling import sample
 from runnersvc.families import ModelSpec
 from runnersvc.kv_cache import KVCache
+from runnersvc.ops import ops_of
 from runnersvc.row_state import RowState
 from runnersvc.transformer import Step, Transformer
 from runnersvc.weights import Checkpoint
@@ -49,9 +48,10 @@ class ModelRunner:
         if num_threads is not None:
             torch.set_num_threads(num_threads)
         self._device = device
+        self._ops = ops_of(device, page_size)
         with torch.inference_mode():
             with Checkpoint(model_dir, spec, dtype, device) as checkpoint:
-                self._transformer = Transformer(spec, checkpoint, max_seq_len)
+                self._transformer = Transformer(spec, checkpoint, max_seq_len, self._ops)
             self._row_state = RowState(max_running_reqs, device)
             self._kv_cache = KVCache(
                 num_layers=spec.num_layers,
@@ -63,6 +63,7 @@ class ModelRunner:
                 max_seq_len=max_seq_len,
                 dtype=dtype,
                 device=device,
+                ops=self._ops,
             )
 
     @torch.inference_mode()
@@ -93,7 +94,7 @@ class ModelRunner:
         lens = plan.step_cached_lens[samples] + plan.step_extend_lens[samples]
         rows, positions = self._copy(plan.step_rows[samples], lens)
         chosen = self._row_state.sampling(rows)
-        token_ids = sample(logits, *chosen, positions)
+        token_ids = self._ops.sample(logits, *chosen, positions)
         self._row_state.set_last_token(rows, token_ids)
         sampled: Int32Array = token_ids.int().cpu().numpy()
         return sampled
@@ -119,12 +120,13 @@ class ModelRunner:
             np.flatnonzero(~decodes[of_row]),
             ends[plan.step_samples] - 1,
         )  # fmt: skip
+        page_table = self._kv_cache.page_table
         token_ids = self._row_state.last_token.index_select(0, token_rows)
         token_ids[literal_tokens] = literal_ids
         return Step(
             token_ids=token_ids,
             positions=token_positions,
-            out_locs=read_page_table(self._kv_cache.page_table, token_rows, token_positions),
+            out_locs=self._ops.read_page_table(page_table, token_rows, token_positions),
             decode_rows=decode_rows,
             decode_seq_lens=decode_seq_lens,
             decode_tokens=None if decodes.all() else decode_tokens,

@@ -31,6 +31,8 @@ async def serve(config: RunnerConfig) -> None:
 
 
 def _load(config: RunnerConfig) -> tuple[ModelRunner, RunnerDescription]:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise SetupError("--device is cuda, and torch finds no GPU: serve with --device cpu")
     model_dir = Path(config.model)
     spec = load_spec(model_dir)
     dtype: torch.dtype = getattr(torch, config.dtype)

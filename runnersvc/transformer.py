@@ -9,14 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.reference.attention import decode_attention, prefill_attention
-from kernels.reference.kv_store import store_kv
-from kernels.reference.rms_norm import rms_norm
-from kernels.reference.rotary import rotary, rotary_tables
-from kernels.reference.silu_mul import silu_mul
+from kernels.reference.rotary import rotary_tables
 from runnersvc.families import ModelSpec
 from runnersvc.kv_cache import KVCache
 from runnersvc.linear import Linear
+from runnersvc.ops import Ops
 from runnersvc.rope import inverse_frequencies
 from runnersvc.weights import Checkpoint, LayerWeights
 
@@ -45,28 +42,28 @@ class Step:
 class Transformer:
     """The parameters of one model and its forward. Nothing here changes after start."""
 
-    def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, max_seq_len: int) -> None:
-        self._spec = spec
+    def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, max_seq_len: int, ops: Ops) -> None:
+        self._spec, self._ops = spec, ops
         outside = checkpoint.model()
         self._embedding, self._final_norm = outside.embedding, outside.final_norm
         self._head = Linear(outside.head)
-        self._layers = [_Layer(spec, weights) for weights in checkpoint.layers()]
+        self._layers = [_Layer(spec, weights, ops) for weights in checkpoint.layers()]
         frequencies = inverse_frequencies(spec.rope, spec.head_dim)
         self._rotary = rotary_tables(frequencies.to(outside.embedding.device), max_seq_len)
 
     def forward(self, step: Step, kv_cache: KVCache) -> Tensor:
         """Logits [S, vocab] of the sampling tokens. Stores K and V of all at their out_locs."""
-        cos, signed_sin = (table.index_select(0, step.positions) for table in self._rotary)
         hidden = F.embedding(step.token_ids, self._embedding)  # [T, hidden]
         for layer_idx, layer in enumerate(self._layers):
             caches = kv_cache.layer(layer_idx)
-            hidden = layer.forward(hidden, step, cos, signed_sin, caches, kv_cache.page_table)
+            hidden = layer.forward(hidden, step, self._rotary, caches, kv_cache.page_table)
         hidden = hidden.index_select(0, step.sampling_tokens)
-        return self._head(rms_norm(hidden, self._final_norm, self._spec.rms_eps))
+        return self._head(self._ops.rms_norm(hidden, self._final_norm, self._spec.rms_eps))
 
 
 class _Layer:
-    def __init__(self, spec: ModelSpec, weights: LayerWeights) -> None:
+    def __init__(self, spec: ModelSpec, weights: LayerWeights, ops: Ops) -> None:
+        self._ops = ops
         self._eps = spec.rms_eps
         self._num_heads, self._num_kv_heads = spec.num_heads, spec.num_kv_heads
         self._head_dim = spec.head_dim
@@ -79,22 +76,19 @@ class _Layer:
         self,
         hidden: Tensor,
         step: Step,
-        cos: Tensor,
-        signed_sin: Tensor,
+        rotary_tables: tuple[Tensor, Tensor],
         caches: tuple[Tensor, Tensor],
         page_table: Tensor,
     ) -> Tensor:
         """One layer on `hidden` [T, hidden_dim]."""
-        qkv = self._qkv(rms_norm(hidden, self._attention_norm, self._eps)).view(
-            -1, self._num_heads + 2 * self._num_kv_heads, self._head_dim
-        )
-        rotated = rotary(qkv[:, : -self._num_kv_heads], cos, signed_sin)
-        q, k = rotated[:, : self._num_heads], rotated[:, self._num_heads :]
-        store_kv(*caches, k, qkv[:, -self._num_kv_heads :], step.out_locs)
+        ops, heads = self._ops, [self._num_heads, self._num_kv_heads, self._num_kv_heads]
+        qkv = self._qkv(ops.rms_norm(hidden, self._attention_norm, self._eps))
+        q, k, v = torch.split(qkv.view(-1, sum(heads), self._head_dim), heads, dim=1)
+        ops.rotary_store(q, k, v, *rotary_tables, step.positions, *caches, step.out_locs)
         attended = self._attend(q, step, caches, page_table)
         hidden = self._o(attended.view(len(hidden), -1), add=hidden)
-        gate_up = self._gate_up(rms_norm(hidden, self._mlp_norm, self._eps))
-        return self._down(silu_mul(gate_up), add=hidden)
+        gate_up = self._gate_up(ops.rms_norm(hidden, self._mlp_norm, self._eps))
+        return self._down(ops.silu_mul(gate_up), add=hidden)
 
     def _attend(
         self, q: Tensor, step: Step, caches: tuple[Tensor, Tensor], page_table: Tensor
@@ -103,11 +97,13 @@ class _Layer:
 
         def decode(q: Tensor) -> Tensor:
             lens = step.decode_seq_lens
-            return decode_attention(q, *caches, page_table, step.decode_rows, lens, self._scale)
+            rows = step.decode_rows
+            return self._ops.decode_attention(q, *caches, page_table, rows, lens, self._scale)
 
         def prefill(q: Tensor) -> Tensor:
             lens = step.prefill_cached_lens, step.prefill_extend_lens
-            return prefill_attention(q, *caches, page_table, step.prefill_rows, *lens, self._scale)
+            rows = step.prefill_rows
+            return self._ops.prefill_attention(q, *caches, page_table, rows, *lens, self._scale)
 
         if step.decode_tokens is None:
             return decode(q)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from runnersvc.kv_cache import KVCache
+from runnersvc.ops import ops_of
 
 pytestmark = pytest.mark.torch
 
@@ -20,6 +21,7 @@ def make_cache(page_size: int = 4, max_seq_len: int = 33) -> KVCache:
         max_seq_len=max_seq_len,
         dtype=torch.float32,
         device=torch.device("cpu"),
+        ops=ops_of(torch.device("cpu"), page_size),
     )
 
 
