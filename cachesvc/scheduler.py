@@ -96,8 +96,8 @@ class Scheduler:
         self.manager = manager
 
     def finish_what_no_longer_fits(self) -> None:
-        """Waiting requests that have sampled all that they may, by a context that became smaller, or
-        more than a pool holds that became smaller.
+        """Waiting requests that have sampled all that they may, by a context that became smaller,
+        or more than a pool holds that became smaller.
         """
         for req in self.waiting:
             if req.known_len >= req.limit_len:
