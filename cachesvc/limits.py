@@ -15,9 +15,7 @@ class Limits:
     long_prefill_tokens: int | None = None  # more than that to go is long; None: the step's budget
     max_long_prefills: int = 1  # at once
     aging_s: float = 10.0  # a request that waits so long is as good as one of the next class
-    share_stride_tokens: int = (
-        16  # what a row samples is shared so many tokens at a time, or a page
-    )
+    share_stride_tokens: int = 64  # what a row samples is shared so many at a time, or a page
     want_digests: bool = False  # of the page table, with every result
 
     @property

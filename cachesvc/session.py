@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-import numpy as np
 from pagewire.v1 import cache_pb2 as pb
 
 from cachesvc.request import Admitted, Finished
@@ -80,11 +79,13 @@ class GatewaySession:
 
 def put_sampled(sessions: Mapping[int, GatewaySession], sampled: Sampled) -> None:
     """Put a step's tokens into the outboxes that they are for. Whose session is gone gets none."""
-    for session_id in np.unique(sampled.session_ids).tolist():
-        session = sessions.get(session_id)
-        if session is not None:
-            its = sampled.session_ids == session_id
-            session.put_tokens(sampled.keys[its].tolist(), sampled.token_ids[its].tolist())
+    session_ids, keys, token_ids = sampled
+    while len(session_ids):  # most often there is one session
+        session_id = int(session_ids[0])
+        its = session_ids == session_id
+        if (session := sessions.get(session_id)) is not None:
+            session.put_tokens(keys[its].tolist(), token_ids[its].tolist())
+        session_ids, keys, token_ids = session_ids[~its], keys[~its], token_ids[~its]
 
 
 def _rejected(key: int, error: PagewireError) -> pb.Rejected:
