@@ -75,24 +75,30 @@ WORKERS_PER_SM = (1, 2, 3, 4, 6, 8)
 
 
 def decode_configs(shape: Shape, *, few: bool) -> list[DecodeConfig]:
-    """Tiles, warps and stages whose tiles fit; workers_per_sm is set by the sweep."""
+    """Tiles, warps and stages that fit and spill no register; the sweep sets workers_per_sm."""
     tiles = [(64, 4, 3), (128, 4, 3), (64, 4, 2), (32, 4, 4), (128, 8, 3)]
-    tiles += [] if few else [(32, 4, 3), (64, 4, 4), (64, 8, 3), (128, 4, 2), (128, 8, 2)]
-    plain = [
-        DecodeConfig(tile_len, warps, stages, workers_per_sm=1)
-        for tile_len, warps, stages in tiles
-        if 4 * tile_len * _padded(shape) * (stages - 1) < SHARED_BYTES
+    more = [] if few else [(32, 4, 3), (64, 4, 4), (64, 8, 3), (128, 4, 2), (128, 8, 2)]
+    configs = [DecodeConfig(*tile, workers_per_sm=1) for tile in tiles]
+    configs += [replace(config, fused_combine=True) for config in configs]
+    configs += [DecodeConfig(*tile, workers_per_sm=1) for tile in more]
+    return [
+        config
+        for config in configs
+        if 4 * config.tile_len * _padded(shape) * (config.num_stages - 1) < SHARED_BYTES
+        and (config.num_warps == 4 or shape.head_dim >= 128)
     ]
-    return plain + [replace(config, fused_combine=True) for config in plain]
 
 
 def prefill_configs(shape: Shape) -> list[PrefillConfig]:
+    """Tiles, warps and stages that fit and spill no register."""
     tiles = [(128, 64, 8, 3), (64, 64, 4, 2), (128, 64, 8, 2), (64, 64, 4, 3), (128, 32, 8, 3)]
     tiles += [(128, 128, 8, 2), (64, 32, 4, 3), (128, 32, 8, 2)]
+    padded = _padded(shape)
     return [
-        PrefillConfig(*tile)
-        for tile in tiles
-        if 2 * _padded(shape) * (tile[0] + 2 * tile[1] * tile[3]) < SHARED_BYTES
+        PrefillConfig(rows, length, warps, stages)
+        for rows, length, warps, stages in tiles
+        if 2 * padded * (rows + 2 * length * stages) < SHARED_BYTES
+        and (padded + length <= 192 or (length == 32 and warps == 8))
     ]
 
 

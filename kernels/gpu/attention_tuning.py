@@ -27,7 +27,7 @@ class DecodeConfig:
     num_warps: int
     num_stages: int
     workers_per_sm: int  # programs started for every multiprocessor, over all KV heads
-    page_tiles: bool = True  # where a tile lies in one page, read its first loc only
+    page_tiles: bool = False  # where a tile lies in one page, read its first loc only
     fused_combine: bool = False  # the last worker of a row combines; else a second kernel does
 
 
@@ -39,7 +39,7 @@ class PrefillConfig:
     tile_len: int  # positions read at once, a power of two
     num_warps: int
     num_stages: int
-    page_tiles: bool = True  # as in decode
+    page_tiles: bool = False  # as in decode
 
 
 @dataclass(frozen=True, slots=True)

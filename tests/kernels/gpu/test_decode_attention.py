@@ -16,7 +16,7 @@ from kernels.reference import attention as reference
 from tests.kernels.gpu.closeness import BOUNDS, assert_near
 from tests.kernels.paged_world import paged_world
 
-CONFIG = DecodeConfig(tile_len=16, num_warps=4, num_stages=3, workers_per_sm=1)
+CONFIG = DecodeConfig(16, num_warps=4, num_stages=3, workers_per_sm=1, page_tiles=True)
 NUM_KV_HEADS = 2
 LENS = [1, 15, 16, 17, 64, 65]  # around the borders of tiles, and of pages of 16 and 64
 DTYPES = list(BOUNDS)

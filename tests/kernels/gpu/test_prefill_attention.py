@@ -16,7 +16,7 @@ from kernels.reference import attention as reference
 from tests.kernels.gpu.closeness import BOUNDS, assert_near
 from tests.kernels.paged_world import paged_world
 
-CONFIG = PrefillConfig(tile_rows=64, tile_len=16, num_warps=4, num_stages=2)
+CONFIG = PrefillConfig(64, 16, num_warps=4, num_stages=2, page_tiles=True)
 NUM_KV_HEADS = 2
 CACHED_LENS = [0, 16, 5, 47]  # a cached prefix that ends at a page's border, or does not
 EXTEND_LENS = [17, 16, 1, 20]
