@@ -44,12 +44,14 @@ def save_tiny_llama(model_dir: Path, **changes: Any) -> LlamaForCausalLM:
     return model
 
 
-def make_runner(model_dir: Path, *, page_size: int = 4, num_pages: int = 100) -> ModelRunner:
+def make_runner(
+    model_dir: Path, *, page_size: int = 4, num_pages: int = 100, device: str = "cpu"
+) -> ModelRunner:
     return ModelRunner(
         model_dir,
         load_spec(model_dir),
         dtype=torch.float32,
-        device=torch.device("cpu"),
+        device=torch.device(device),
         num_pages=num_pages,
         page_size=page_size,
         max_running_reqs=6,
