@@ -205,11 +205,11 @@ def test_a_captured_graph_follows_new_lengths_rows_and_locs(
     graph.replay()
     assert_near(out, first.expected())
 
-    second = Decode([1, 96, 64, 3], cuda, dtype=torch.bfloat16, page_size=1)
+    second = Decode([1, 96, 41, 3], cuda, dtype=torch.bfloat16, page_size=1)
     for name in ("page_table", "table_idxs", "seq_lens", "q"):
         getattr(first, name).copy_(getattr(second, name))
     for cache, other in zip(first.caches, second.caches, strict=True):
-        cache[: len(other)] = other[: len(cache)]
+        cache[: len(other)] = other
     out.fill_(math.nan)
     graph.replay()
     assert_near(out, second.expected())

@@ -191,3 +191,24 @@ def test_hundreds_of_rows_are_planned_by_several_programs(
         assert first_token - first_tokens[row] == first_position - int(cached_lens[row])
     lens = [int(cached_lens[tile[2]] + extend_lens[tile[2]]) for tile in planned]
     assert lens == sorted(lens, reverse=True)
+
+
+def test_locs_past_two_to_the_31_elements_are_reached(cuda: torch.device) -> None:
+    num_locs = 2**31 // (8 * 128) + 4096
+    caches = [torch.zeros(num_locs, 8, 128, dtype=torch.bfloat16, device=cuda) for _ in range(2)]
+    for cache in caches:
+        cache[-96:] = torch.randn(96, 8, 128, device=cuda)
+    q = torch.randn(40, 16, 128, device=cuda).bfloat16()
+    near = 95 - torch.arange(96, dtype=torch.int32, device=cuda)[None]
+    row, cached_len, extend_len = (
+        torch.full((1,), x, dtype=torch.int32, device=cuda) for x in (0, 56, 40)
+    )
+
+    far = near + (num_locs - 96)
+    out = prefill_attention(q, *caches, far, row, cached_len, extend_len, 0.1)
+
+    kept = [cache[-96:].double() for cache in caches]
+    expected = reference.prefill_attention(
+        q.double(), *kept, near, row, cached_len, extend_len, 0.1
+    )
+    assert_near(out, expected)
