@@ -38,6 +38,7 @@ class Load:
     name: str
     lens: tuple[int, ...]
     cached_lens: tuple[int, ...] = ()
+    shared_len: int = 0  # positions whose pages are those of row 0, as after a prefix hit
 
 
 SHAPES = (  # the first is swept in full, those after it with what is left of time
@@ -62,6 +63,7 @@ DECODE_LOADS = (
     Load("16x1024", (1024,) * 16),
     Load("16x8192", (8192,) * 16),
     Load("64xmixed", tuple(MIXED.randint(100, 2048) for _ in range(64))),
+    Load("256x2176 of which 2048 shared", (2176,) * 256, shared_len=2048),
 )
 FEW_DECODE_LOADS = DECODE_LOADS[:7]
 BATCHES = {1: 2, 8: 11, 16: 23, 32: 47, 64: 95, 128: 191, 256: 1024}  # rows: max_reqs of its entry
@@ -128,6 +130,9 @@ class World:
         for row, pages in enumerate(pages_of):
             first_locs[row, :pages] = order[begin : begin + pages] * page_size
             begin += pages
+        first_locs[:, : load.shared_len // page_size] = first_locs[
+            0, : load.shared_len // page_size
+        ]
         offsets = torch.arange(page_size, dtype=torch.int32, device=device)
         table = (first_locs[:, :, None] + offsets).view(len(load.lens), width)
         self.page_table = torch.nn.functional.pad(table, (0, -width % 32))

@@ -31,6 +31,7 @@ from bench.gpu.attention_cases import Load, Shape, World
 from bench.gpu.attention_table import new_table, winners_of
 from bench.gpu.timing import copy_gbps, read_us, time_us
 from kernels.gpu.attention_tuning import DecodeConfig, PrefillConfig
+from kernels.gpu.decode_plan import empty_plan, plan_decode
 
 HAS_GPU = torch.cuda.is_available()
 PAGE_SIZE = 16
@@ -184,11 +185,19 @@ def jobs() -> Iterator[tuple[str, Shape, list[Any]]]:
 
 
 def compile_ahead(job: tuple[str, Shape, Any]) -> None:
-    """In a process of its own: runs a config on almost nothing, which fills Triton's disk cache."""
+    """In a process of its own: runs a config on almost nothing, which fills Triton's disk cache.
+
+    The config of a "plan" is its tile_len.
+    """
     kind, shape, config = job
     pool = torch.zeros(1 << 22, dtype=cases.DTYPE, device="cuda")
     try:
-        if kind == "decode":
+        if kind == "plan":
+            for num_reqs in cases.BATCHES:
+                rows = torch.ones(num_reqs, dtype=torch.int32, device="cuda")
+                plan = empty_plan(num_reqs, 4, "cuda")
+                plan_decode(plan, rows, rows, tile_len=config)
+        elif kind == "decode":
             world = World(shape, Load("tiny", (40, 70)), pool, page_size=PAGE_SIZE, max_layers=1)
             workspace = world.workspace(config)
             workspace.plan_step(world.table_idxs, world.lens)
@@ -210,7 +219,8 @@ def main() -> None:
     began = time.monotonic()
     wanted = list(jobs())
     if HAS_GPU:
-        single = [(kind, shape, config) for kind, shape, configs in wanted for config in configs]
+        single = [("plan", cases.SHAPES[0], tile_len) for tile_len in (32, 64, 128)]
+        single += [(kind, shape, config) for kind, shape, configs in wanted for config in configs]
         with ProcessPoolExecutor(
             max(1, (os.cpu_count() or 2) - 2), mp_context=get_context("spawn")
         ) as processes:

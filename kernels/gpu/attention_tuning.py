@@ -76,7 +76,7 @@ def prefill_config(
     """The config of prefill attention for `group` query heads a KV head."""
     _check_supported(head_dim, dtype)
     if dtype == torch.float32:
-        return PrefillConfig(tile_rows=32, tile_len=32, num_warps=4, num_stages=1)
+        return PrefillConfig(tile_rows=16, tile_len=32, num_warps=8, num_stages=1)
     entries = [entry for entry in load(table) if isinstance(entry.config, PrefillConfig)]
     config = _of_nearest_shape(entries, head_dim, group)[0].config
     assert isinstance(config, PrefillConfig)

@@ -82,7 +82,7 @@ def decode_attention(
         BLOCK_N=config.tile_len,
         PAGE_TILES=config.page_tiles and page_size % config.tile_len == 0,
         FUSED_COMBINE=config.fused_combine,
-        BLOCK_S=max(1, _FUSED_ELEMENTS // (triton.next_power_of_2(group) * shape["BLOCK_D"])),
+        BLOCK_S=_together(triton.next_power_of_2(group) * shape["BLOCK_D"]),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
     )
@@ -97,6 +97,11 @@ def decode_attention(
             num_warps=4,
         )
     return out
+
+
+def _together(elements: int) -> int:
+    """How many partial results of `elements` numbers each the last worker merges at once."""
+    return 1 if 2 * elements >= _FUSED_ELEMENTS else _FUSED_ELEMENTS // elements
 
 
 @triton.jit

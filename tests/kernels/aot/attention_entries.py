@@ -15,7 +15,7 @@ from kernels.gpu.prefill_attention import prefill_attention
 from tests.kernels.aot.entry import Entry, Needs
 
 NUM_KV_HEADS = 8
-GROUPS = {64: (3, 4), 80: (1,), 96: (3,), 128: (1, 2, 4, 5, 7, 8), 256: (2,)}  # by head_dim
+GROUPS = {64: (3, 4), 80: (1,), 96: (3,), 128: (1, 2, 4, 5, 7, 8), 256: (2, 4, 8)}  # by head_dim
 PAGE_SIZES = (16, 128)
 FILLS = Needs(async_copies=True)
 FILLS_AND_MULTIPLIES = Needs(async_copies=True, warpgroup_products=True)
@@ -34,9 +34,10 @@ def entries() -> Iterator[Entry]:
                 for config in sorted(configs, key=repr):
                     yield decode_entry(*shape, torch.bfloat16, config)
                 yield prefill_entry(*shape, torch.bfloat16)
-    exact = attention_tuning.decode_config(64, 3, 1, torch.float32)
-    yield decode_entry(64, 3, 16, torch.float32, exact)
-    yield prefill_entry(64, 3, 16, torch.float32)
+    for head_dim in (64, 128, 256):
+        exact = attention_tuning.decode_config(head_dim, 3, 1, torch.float32)
+        yield decode_entry(head_dim, 3, 16, torch.float32, exact)
+        yield prefill_entry(head_dim, 3, 16, torch.float32)
 
 
 def decode_entry(
