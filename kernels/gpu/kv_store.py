@@ -8,6 +8,7 @@ from torch import Tensor
 
 FEW_TOKENS = 1024  # up to here a program stores one token, past it TOKENS_OF_MANY
 TOKENS_OF_MANY = 2
+_WARP_ELEMENTS = 256  # 16 bytes of bfloat16 a thread
 
 
 def store_kv(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, out_locs: Tensor) -> None:
@@ -25,9 +26,11 @@ def store_kv(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, out_locs: T
     assert v_cache.is_contiguous()
     assert k.stride()[1:] == v.stride()[1:] == (head_dim, 1)
     tokens = 1 if num_tokens <= FEW_TOKENS else TOKENS_OF_MANY
+    padded = triton.next_power_of_2(width)
     store_kernel[(triton.cdiv(num_tokens, tokens),)](
         k_cache, v_cache, k, v, out_locs, num_tokens,
-        k.stride(0), v.stride(0), width, tokens, triton.next_power_of_2(width), num_warps=4,
+        k.stride(0), v.stride(0), width, tokens, padded,
+        num_warps=max(1, min(8, tokens * padded // _WARP_ELEMENTS)),
     )  # fmt: skip
 
 

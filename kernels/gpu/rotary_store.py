@@ -6,7 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_TILE_ELEMENTS = 1024  # of a half: 16 bytes of bfloat16 a thread, with 4 warps
+_TILE_ELEMENTS = 1024  # of a half, at most
+_WARP_ELEMENTS = 256  # of a half: 16 bytes of bfloat16 a thread
 
 
 def rotary_store(
@@ -50,7 +51,8 @@ def rotary_store(
     rotary_store_kernel[(num_tokens, q_tiles + kv_tiles)](
         q, k, v, cos, signed_sin, positions, k_cache, v_cache, out_locs, q_norm, k_norm, eps,
         q.stride(0), k.stride(0), v.stride(0), num_heads, num_kv_heads, head_dim,
-        q_norm is not None, q_tiles, heads_together, half_width, num_warps=4,
+        q_norm is not None, q_tiles, heads_together, half_width,
+        num_warps=max(1, heads_together * half_width // _WARP_ELEMENTS),
     )  # fmt: skip
 
 

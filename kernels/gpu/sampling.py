@@ -24,7 +24,8 @@ from kernels.reference.logit_rules import Adjusted
 from kernels.reference.sampling import GREEDY_TEMPERATURE
 
 CHUNK = 2048  # ids
-NUM_PIVOTS = 8  # of a pass of the search: each leaves an eighth of the range
+BAND_LEN = 8192  # logits set aside once a search is down to so few
+NUM_WARPS = 8  # that search a row
 _GREEDY = tl.constexpr(GREEDY_TEMPERATURE)
 _LOG2_E = tl.constexpr(math.log2(math.e))
 
@@ -83,10 +84,11 @@ def sample(
     chunk_kernel[(num_chunks, num_rows)](
         *stats, *source, temperature, rows, vocab, adjusted is not None, CHUNK, num_warps=4
     )
+    bands = torch.empty(num_rows, BAND_LEN, dtype=torch.float32, device=logits.device)
     choose_kernel[(num_rows,)](
-        ids, is_broken, *stats, *source, temperature, top_k, top_p, min_p, seed, choice, position,
-        rows, vocab, adjusted is not None, CHUNK, triton.next_power_of_2(num_chunks), NUM_PIVOTS,
-        num_warps=16,
+        ids, is_broken, bands, *stats, *source, temperature, top_k, top_p, min_p, seed, choice,
+        position, rows, vocab, adjusted is not None, CHUNK, triton.next_power_of_2(num_chunks),
+        BAND_LEN, num_warps=NUM_WARPS,
     )  # fmt: skip
     return ids
 
@@ -130,6 +132,7 @@ def chunk_kernel(
 def choose_kernel(
     out,
     is_broken,
+    bands,
     greatest_of,
     best_of,
     least_of,
@@ -150,7 +153,7 @@ def choose_kernel(
     HAS_ADJUSTED: tl.constexpr,
     BLOCK_V: tl.constexpr,
     BLOCK_C: tl.constexpr,
-    NUM_PIVOTS: tl.constexpr,
+    BAND_LEN: tl.constexpr,
 ):
     """Program `row` draws one id; BLOCK_C covers the row's chunks of BLOCK_V ids."""
     NUM_CHUNKS: tl.constexpr = (VOCAB + BLOCK_V - 1) // BLOCK_V
@@ -187,14 +190,17 @@ def choose_kernel(
         ties = tl.full([], VOCAB, tl.int32)
         ties_before = tl.zeros([BLOCK_C], tl.int32)
         if has_top_k | (share < 1) | (floor > 0):
-            maxima = greatest_of + first
+            maxima, band = greatest_of + first, bands + row * BAND_LEN
             leasts = tl.load(least_of + first + chunks, mask=exists, other=float("inf"))
             pivot = tl.min(leasts, axis=0)
             if has_top_k:
+                if limit <= NUM_CHUNKS:  # as many tokens are at least the least of the maxima
+                    maxima_of_all = tl.where(exists, greatests, float("inf"))
+                    pivot = tl.maximum(pivot, tl.min(maxima_of_all, axis=0))
                 pivot, above = narrow(
-                    logits, adjusted, is_adjusted, row, maxima, pivot, greatest, greatest, scale,
-                    limit.to(tl.float32), True,
-                    VOCAB, HAS_ADJUSTED, BLOCK_V, NUM_PIVOTS,
+                    logits, adjusted, is_adjusted, row, maxima, band, pivot, greatest, greatest,
+                    scale, limit.to(tl.float32), True,
+                    VOCAB, HAS_ADJUSTED, BLOCK_V, BAND_LEN,
                 )  # fmt: skip
                 ties = limit - above.to(tl.int32)
             if share < 1:
@@ -203,16 +209,19 @@ def choose_kernel(
                         logits, adjusted, is_adjusted, row, maxima, pivot, ties, 0.0, greatest,
                         scale, VOCAB, HAS_ADJUSTED, BLOCK_V, BLOCK_C,
                     )  # fmt: skip
-                enough = share * tl.sum(weights, axis=0)
-                least = pivot
+                total = tl.sum(weights, axis=0)
+                # All tokens lighter than this weigh less than top-p drops; 1 % is for rounding.
+                light = 0.99 * (1 - share) * total / VOCAB
+                least = tl.maximum(pivot, tl.minimum(greatest, greatest + tl.log2(light) / scale))
+                last_of_top_k = pivot
                 pivot, above = narrow(
-                    logits, adjusted, is_adjusted, row, maxima, least, greatest, greatest, scale,
-                    enough, False,
-                    VOCAB, HAS_ADJUSTED, BLOCK_V, NUM_PIVOTS,
+                    logits, adjusted, is_adjusted, row, maxima, band, least, greatest, greatest,
+                    scale, share * total, False,
+                    VOCAB, HAS_ADJUSTED, BLOCK_V, BAND_LEN,
                 )  # fmt: skip
-                needed = tl.ceil((enough - above) / row_weights(pivot, greatest, scale))
+                needed = tl.ceil((share * total - above) / row_weights(pivot, greatest, scale))
                 needed = tl.minimum(tl.maximum(needed, 1.0), VOCAB * 1.0).to(tl.int32)
-                ties = tl.where(pivot > least, needed, tl.minimum(needed, ties))
+                ties = tl.where(pivot > last_of_top_k, needed, tl.minimum(needed, ties))
             weights, ties_before = kept_weights(
                 logits, adjusted, is_adjusted, row, maxima, pivot, ties, floor, greatest,
                 scale, VOCAB, HAS_ADJUSTED, BLOCK_V, BLOCK_C,

@@ -1,12 +1,12 @@
 """Where a row's kept tokens end, by a search over its logits.
 
 Kept are the first tokens of the order (logit descending, id ascending), so they are those above a
-pivot and some of its equals. The pivot lies between the least and the greatest logit. One pass over
-the row tries several pivots between them at once and keeps, between the two neighbours where the
-measure (a count, or a sum of weights) crosses the target, the actual least and greatest logits:
-each pass drops at least one value of the row, mostly all but an eighth of the range, and bfloat16
-logits have few values. (Pivots instead of a sort: Tang et al. 2018's selection on GPUs, and
-"Qrita", arXiv:2602.01518.)
+pivot and some of its equals. The pivot lies in a band of logits, at first all that it can be. A
+pass over the row measures (counts, or sums the weights of) what is above each of four pivots spread
+over the band, and the quarter where the measure crosses the target is the next band. As soon as
+BAND_LEN holds a band, a pass leaves it there, and the passes after it read that instead of the row.
+A band of one value ends the search: exact, whatever the logits are. (Pivots instead of a sort, and
+outliers set aside: "Qrita", arXiv:2602.01518.)
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def narrow(
     is_adjusted,
     row,
     maxima,
+    band,
     least,
     greatest,
     likeliest,
@@ -59,43 +60,98 @@ def narrow(
     VOCAB: tl.constexpr,
     HAS_ADJUSTED: tl.constexpr,
     BLOCK_V: tl.constexpr,
-    NUM_PIVOTS: tl.constexpr,
+    BAND_LEN: tl.constexpr,
 ):
     """The largest logit p such that tokens of at least p measure `target`, and what those above it
-    measure: less than that. Both `least` and `greatest` are logits of the row, with p between them.
+    measure, which is less than that. It is known that `least` <= p <= `greatest`.
 
-    `maxima` points to the largest logit of each chunk of BLOCK_V: chunks below `least` are skipped.
+    `maxima` points to the largest logit of each chunk of BLOCK_V: chunks below the band are
+    skipped. `band` points to room for BAND_LEN logits.
     """
     NUM_CHUNKS: tl.constexpr = (VOCAB + BLOCK_V - 1) // BLOCK_V
-    measured_above = 0.0
-    while least < greatest:
-        step = greatest / NUM_PIVOTS - least / NUM_PIVOTS
-        pivots = least + step * tl.arange(0, NUM_PIVOTS).to(tl.float32)  # the first is `least`
-        measures = tl.zeros([NUM_PIVOTS, BLOCK_V], tl.float32)
-        above = tl.full([NUM_PIVOTS, BLOCK_V], float("inf"), tl.float32)
-        below = tl.full([NUM_PIVOTS, BLOCK_V], float("-inf"), tl.float32)
-        for chunk in range(NUM_CHUNKS):
-            if tl.load(maxima + chunk) >= least:
-                ids = chunk * BLOCK_V + tl.arange(0, BLOCK_V)
-                x, _ = load_logits(logits, adjusted, is_adjusted, row, ids, VOCAB, HAS_ADJUSTED)
-                if BY_COUNT:
-                    weights = tl.full([BLOCK_V], 1.0, tl.float32)
-                else:
-                    weights = row_weights(x, likeliest, scale)
-                x = x[None, :]
-                is_above = x > pivots[:, None]
-                measures += tl.where(is_above, weights[None, :], 0.0)
-                above = tl.minimum(above, tl.where(is_above, x, float("inf")))
-                below = tl.maximum(below, tl.where(is_above, float("-inf"), x))
-        measure = tl.sum(measures, axis=1)
-        is_enough = measure >= target
-        lowest_above = tl.where(is_enough, tl.min(above, axis=1), float("-inf"))
-        highest_below = tl.where(is_enough, float("inf"), tl.max(below, axis=1))
-        least = tl.maximum(least, tl.max(lowest_above, axis=0))
-        greatest = tl.minimum(greatest, tl.min(highest_below, axis=0))
-        measured = tl.max(tl.where(is_enough, 0.0, measure), axis=0)
-        measured_above = tl.maximum(measured_above, measured)
+    lane = tl.arange(0, BLOCK_V)
+    measured_above = 0.0  # what is above `greatest`
+    floor = float("-inf")  # below all of the band
+    num_in_band = tl.full([], -1, tl.int32)  # how many logits `band` has: none yet
+    passes = 0
+    while (least < greatest) & (passes < 200):  # denormal numbers may be too close to tell apart
+        passes += 1
+        step = greatest / 4 - least / 4  # their difference may be no finite number
+        p0, p1, p2, p3 = least, least + step, least + 2 * step, least + 3 * step
+        m0 = tl.zeros([BLOCK_V], tl.float32)
+        m1, m2, m3 = m0, m0, m0
+        lowest = tl.full([BLOCK_V], float("inf"), tl.float32)
+        highest = tl.full([BLOCK_V], float("-inf"), tl.float32)
+        if num_in_band < 0:
+            found = tl.zeros([], tl.int32)
+            for chunk in range(NUM_CHUNKS):
+                if tl.load(maxima + chunk) >= least:
+                    ids = chunk * BLOCK_V + lane
+                    x, _ = load_logits(logits, adjusted, is_adjusted, row, ids, VOCAB, HAS_ADJUSTED)
+                    is_in = (x >= least) & (x > floor) & (x <= greatest)
+                    weights = _band_weights(x, is_in, likeliest, scale, BY_COUNT)
+                    m0 += tl.where(x > p0, weights, 0.0)
+                    m1 += tl.where(x > p1, weights, 0.0)
+                    m2 += tl.where(x > p2, weights, 0.0)
+                    m3 += tl.where(x > p3, weights, 0.0)
+                    lowest = tl.minimum(lowest, tl.where(is_in, x, float("inf")))
+                    highest = tl.maximum(highest, tl.where(is_in, x, float("-inf")))
+                    if found <= BAND_LEN:
+                        ones = is_in.to(tl.int32)
+                        at = found + tl.cumsum(ones, axis=0) - ones
+                        tl.store(band + at, x, mask=is_in & (at < BAND_LEN))
+                        found += tl.sum(ones, axis=0)
+            if found <= BAND_LEN:
+                num_in_band = found
+            tl.debug_barrier()  # the next pass reads what other threads stored
+        else:
+            for first in range(0, num_in_band, BLOCK_V):
+                mask = first + lane < num_in_band
+                x = tl.load(band + first + lane, mask=mask, other=float("-inf"))
+                is_in = (x >= least) & (x > floor) & (x <= greatest)
+                weights = _band_weights(x, is_in, likeliest, scale, BY_COUNT)
+                m0 += tl.where(x > p0, weights, 0.0)
+                m1 += tl.where(x > p1, weights, 0.0)
+                m2 += tl.where(x > p2, weights, 0.0)
+                m3 += tl.where(x > p3, weights, 0.0)
+                lowest = tl.minimum(lowest, tl.where(is_in, x, float("inf")))
+                highest = tl.maximum(highest, tl.where(is_in, x, float("-inf")))
+        low = tl.min(lowest, axis=0)
+        high = tl.max(highest, axis=0)
+        if low >= high:  # one value, or none for all that rounding knows
+            greatest = tl.where(low == high, high, greatest)
+            least = greatest
+        else:
+            m_0 = measured_above + tl.sum(m0, axis=0)
+            m_1 = measured_above + tl.sum(m1, axis=0)
+            m_2 = measured_above + tl.sum(m2, axis=0)
+            m_3 = measured_above + tl.sum(m3, axis=0)
+            # What is above the pivots shrinks from p0 to p3: the last that leaves enough is below
+            # the band, the first that leaves too little bounds it.
+            floor = tl.where(m_0 >= target, p0, floor)
+            floor = tl.where(m_1 >= target, p1, floor)
+            floor = tl.where(m_2 >= target, p2, floor)
+            floor = tl.where(m_3 >= target, p3, floor)
+            bound = tl.where(m_3 < target, p3, greatest)
+            bound = tl.where(m_2 < target, p2, bound)
+            bound = tl.where(m_1 < target, p1, bound)
+            bound = tl.where(m_0 < target, p0, bound)
+            measured_above = tl.where(m_3 < target, m_3, measured_above)
+            measured_above = tl.where(m_2 < target, m_2, measured_above)
+            measured_above = tl.where(m_1 < target, m_1, measured_above)
+            measured_above = tl.where(m_0 < target, m_0, measured_above)
+            least = tl.maximum(low, floor)
+            greatest = tl.minimum(tl.minimum(greatest, high), bound)
     return greatest, measured_above
+
+
+@triton.jit
+def _band_weights(x, is_in, likeliest, scale, BY_COUNT: tl.constexpr):
+    """What each logit `x` of the band adds to a measure."""
+    if BY_COUNT:
+        return is_in.to(tl.float32)
+    else:  # noqa: RET505  only one of the two is compiled
+        return tl.where(is_in, row_weights(x, likeliest, scale), 0.0)
 
 
 @triton.jit

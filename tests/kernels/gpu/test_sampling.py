@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.gpu.sampling import CHUNK, sample
+from kernels.gpu.sampling import BAND_LEN, CHUNK, sample
 from kernels.reference.logit_rules import Adjusted
 from kernels.reference.sampling import sample as reference
 from tests.kernels.gpu.sampling_cases import Draw, columns, draw_by_sort, kept_by_sort
@@ -76,15 +76,25 @@ def test_the_reference_draws_the_same() -> None:
     assert reference(logits, **at).tolist() == draw_by_sort(logits, draws)
 
 
-def test_a_flat_row_of_few_values_keeps_its_share_of_equals(device: torch.device) -> None:
+@pytest.mark.parametrize("vocab", [2 * CHUNK + 300, BAND_LEN + CHUNK + 1])
+def test_a_flat_row_of_few_values_keeps_its_share_of_equals(
+    vocab: int, device: torch.device
+) -> None:
     """Most logits are equal to the pivot, over several chunks: ids decide which of them stay."""
-    logits = torch.randint(0, 3, (8, 2 * CHUNK + 300)).bfloat16() / 8
+    logits = torch.randint(0, 3, (8, vocab)).bfloat16() / 8
     draws = [
         Draw(top_p=p, top_k=k, position=i)
         for i, (p, k) in enumerate(
             [(0.5, 0), (0.3, 0), (0.9, 0), (1.0, 2000), (1.0, 17), (0.5, 3000), (0.99, 5), (0.7, 0)]
         )
     ]
+
+    assert draw_rows(logits, draws, device) == draw_by_sort(logits, draws)
+
+
+def test_a_band_too_long_to_be_set_aside_is_narrowed_all_the_same(device: torch.device) -> None:
+    logits = torch.randn(4, BAND_LEN + 2 * CHUNK + 5)
+    draws = [Draw(top_p=0.97), Draw(top_k=9000), Draw(top_k=9000, top_p=0.9), Draw(top_p=0.2)]
 
     assert draw_rows(logits, draws, device) == draw_by_sort(logits, draws)
 
