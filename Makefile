@@ -1,6 +1,8 @@
 # Pagewire's verbs, the same ones that CI calls. Each works in a fresh clone: it makes the environment that it needs.
 #   make demo           a real model answers one question through the three services
-#   make test           every test, then those of cachesvc and gateway again where torch is absent
+#   make test           every test, those of cachesvc and gateway again where torch is absent, then make aot
+#   make aot            compiles every kernel for an H200 that need not be there; fails on spills and lost wide copies
+#   make test-gpu       on a machine with a GPU: the kernel tests compiled, then small ones under compute-sanitizer
 #   make check          lint, types, import contracts, proto lint and freshness, glossary
 #   make proto          protos/pagewire/v1/*_pb2* from the .proto files; proto-check proves them fresh
 #   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
@@ -10,13 +12,15 @@
 #   make clean          removes environments and caches of this directory; fetched models stay
 #
 # PYTHON=python3.12 picks the interpreter of new environments; pip's own settings and PIP_* variables apply.
+# GPU_PYTHON is an interpreter that has constraints-gpu.txt and pytest already: test-gpu makes no environment.
 
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test soak check proto proto-check bench compose-test up clean model
+.PHONY: demo test aot test-gpu soak check proto proto-check bench compose-test up clean model
 
 PYTHON ?= python3
+GPU_PYTHON ?= python3
 MODEL := smollm2-135m-instruct
 BIN := .venv/bin
 BUILD_PACKAGES := hatchling editables setuptools wheel
@@ -42,13 +46,20 @@ demo: model
 model: .venv/.made
 	$(BIN)/pagewire fetch $(MODEL)
 
-# Both runs, whatever fails.
-test: model .venv-light/.made
+# All runs, whatever fails.
+test: model .venv-light/.made .venv-aot/.made
 	@failed=; $(BIN)/pytest || failed=y; \
 	echo "Where torch is absent:"; \
 	.venv-light/bin/python -c 'import importlib.util, sys; sys.exit(".venv-light has torch" if importlib.util.find_spec("torch") else 0)' || failed=y; \
 	.venv-light/bin/pytest -m "not torch" tests/cachesvc tests/gateway tests/servicekit || failed=y; \
+	$(MAKE) --no-print-directory aot || failed=y; \
 	[ -z "$$failed" ] || { echo "make test: failed" >&2; exit 1; }
+
+aot: .venv-aot/.made
+	env -u TRITON_INTERPRET TRITON_CACHE_DIR=.venv-aot/triton .venv-aot/bin/python -m tests.kernels.aot
+
+test-gpu:
+	.ci/test-gpu $(GPU_PYTHON)
 
 soak: .venv/.made
 	nice $(BIN)/python -m tests.cachesvc.soak
@@ -86,7 +97,7 @@ up:
 	@docker compose port gateway 50051
 
 clean:
-	rm -rf .venv .venv-light .venv-proto dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-light .venv-proto .venv-aot dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.made: pyproject.toml constraints.txt
@@ -101,4 +112,11 @@ clean:
 
 .venv-proto/.made: constraints-proto.txt
 	$(call new_environment,.venv-proto,constraints-proto.txt) grpcio-tools mypy-protobuf
+	@touch $@
+
+# The triton of the card, and torch, of any version, from .venv: two torches would be 700 MB more.
+.venv-aot/.made: constraints-gpu.txt .venv/.made
+	$(call new_environment,.venv-aot,constraints-gpu.txt) triton
+	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	$(BIN)/python -c "$$site" > "$$(.venv-aot/bin/python -c "$$site")/torch_of_venv.pth"
 	@touch $@
