@@ -14,7 +14,8 @@ from runnersvc.families import ModelSpec
 from runnersvc.kv_cache import KVCache
 from runnersvc.ops import ops_of
 from runnersvc.row_state import RowState
-from runnersvc.transformer import Step, Transformer
+from runnersvc.step import Step
+from runnersvc.transformer import Transformer
 from runnersvc.weights import Checkpoint
 from servicekit.errors import SetupError
 from servicekit.plan import Int32Array, Plan

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+
+class PlansAttention(Protocol):
+    """What an attention needs beside its arguments, the same for every layer of a step."""
+
+    def __call__(self, q: AttentionShape, *rows: Tensor) -> dict[str, Any]:
+        """`rows` are the table_idxs and lengths that the attention is given."""
+
+
+class AttentionShape(NamedTuple):
+    """Of the queries of one kind of rows."""
+
+    num_tokens: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
 
 
 class Ops(NamedTuple):
@@ -21,6 +39,8 @@ class Ops(NamedTuple):
     prefill_attention: Callable[..., Tensor]
     silu_mul: Callable[..., Tensor]
     sample: Callable[..., Tensor]
+    plan_decode: PlansAttention  # once a step, for all layers
+    plan_prefill: PlansAttention
 
 
 def ops_of(device: torch.device, page_size: int) -> Ops:
@@ -45,6 +65,8 @@ def _torch_ops() -> Ops:
         prefill_attention,
         silu_mul,
         sample,
+        plan_decode=lambda _, *rows: {},
+        plan_prefill=lambda _, *rows: {},
     )
 
 
@@ -66,4 +88,26 @@ def _triton_ops(page_size: int) -> Ops:
         partial(prefill_attention, page_size=page_size),
         silu_mul,
         sample,
+        _plan_decode,
+        _plan_prefill,
     )
+
+
+def _plan_decode(q: AttentionShape, *rows: Tensor) -> dict[str, Any]:
+    from kernels.gpu.decode_workspace import decode_workspace
+
+    workspace = decode_workspace(
+        q.num_tokens, q.num_heads, q.num_kv_heads, q.head_dim, dtype=q.dtype, device=q.device
+    )
+    workspace.plan_step(*rows)
+    return {"workspace": workspace}
+
+
+def _plan_prefill(q: AttentionShape, *rows: Tensor) -> dict[str, Any]:
+    from kernels.gpu.attention_tuning import prefill_config
+    from kernels.gpu.prefill_plan import plan_prefill
+
+    group = q.num_heads // q.num_kv_heads
+    config = prefill_config(q.head_dim, group, q.dtype)
+    plan = plan_prefill(*rows, num_tokens=q.num_tokens, group=group, config=config)
+    return {"plan": plan}
