@@ -7,6 +7,7 @@
 #   make proto          protos/pagewire/v1/*_pb2* from the .proto files; proto-check proves them fresh
 #   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
 #   make bench          host time of a step and end-to-end speed, into bench/results/
+#   make bench-gpu-kernels  on a machine with a GPU: every kernel against its floor and torch, into bench/results/h200.json
 #   make compose-test   images and compose.yaml on a real Docker engine
 #   make up             the three services in Docker; `docker compose down` stops them
 #   make clean          removes environments and caches of this directory; fetched models stay
@@ -17,7 +18,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test aot test-gpu soak check proto proto-check bench compose-test up clean model
+.PHONY: demo test aot test-gpu soak check proto proto-check bench bench-gpu-kernels compose-test up clean model
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -88,6 +89,9 @@ bench: model
 	$(BIN)/python -m bench.cachesvc
 	$(BIN)/python -m bench.reader
 	$(BIN)/python -m bench.e2e
+
+bench-gpu-kernels:
+	$(GPU_PYTHON) -m bench.gpu.kernels $(if $(OUT),--json $(OUT)/h200.json)
 
 compose-test: .venv-light/.made
 	PATH="$(CURDIR)/.venv-light/bin:$$PATH" tests/compose/compose_test.sh
