@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from runnersvc.decode_graph import DecodeGraphs
 from runnersvc.families import ModelSpec
 from runnersvc.kv_cache import KVCache
 from runnersvc.ops import ops_of
@@ -66,6 +67,13 @@ class ModelRunner:
                 device=device,
                 ops=self._ops,
             )
+            self._graphs = self._captured() if device.type == "cuda" else None
+
+    def _captured(self) -> DecodeGraphs:
+        def forward(step: Step) -> Tensor:
+            return self._transformer.forward(step, self._kv_cache)
+
+        return DecodeGraphs(forward, self._ops, self._row_state, self._kv_cache)
 
     @torch.inference_mode()
     def execute(self, plan: Plan) -> Int32Array:
@@ -74,6 +82,11 @@ class ModelRunner:
         self._kv_cache.write_table(plan.write_rows, plan.write_positions, plan.write_locs)
         if len(plan.step_rows) == 0:
             return np.empty(0, np.int32)
+        if self._graphs is not None and _only_decodes(plan):
+            lens = plan.step_cached_lens + 1
+            rows_and_lens = torch.from_numpy(np.stack((plan.step_rows, lens))).to(self._device)
+            graph_sampled: Int32Array = self._graphs.replay(rows_and_lens).int().cpu().numpy()
+            return graph_sampled
         logits = self._transformer.forward(self._stage(plan), self._kv_cache)
         if len(logits) == 0:
             return np.empty(0, np.int32)
@@ -143,3 +156,8 @@ class ModelRunner:
         joined = np.concatenate(arrays, dtype=np.int32, casting="same_kind")
         staged = torch.from_numpy(joined).to(self._device)
         return torch.split(staged, [len(array) for array in arrays])
+
+
+def _only_decodes(plan: Plan) -> bool:
+    """Whether every row computes the token that it sampled last, and samples."""
+    return len(plan.literal_ids) == 0 and bool(plan.step_samples.all())

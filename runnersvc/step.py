@@ -25,4 +25,4 @@ class Step:
     prefill_cached_lens: Tensor  # [P]
     prefill_extend_lens: Tensor  # [P]
     prefill_tokens: Tensor | None  # [sum of prefill_extend_lens]
-    sampling_tokens: Tensor  # [S] the last tokens of the rows that sample
+    sampling_tokens: Tensor | None  # [S] the last tokens of the rows that sample; None: all tokens

@@ -37,7 +37,8 @@ class Transformer:
         for layer_idx, layer in enumerate(self._layers):
             caches = kv_cache.layer(layer_idx)
             hidden = layer.forward(hidden, step, self._rotary, caches, attention)
-        hidden = hidden.index_select(0, step.sampling_tokens)
+        if step.sampling_tokens is not None:
+            hidden = hidden.index_select(0, step.sampling_tokens)
         return self._head(self._ops.rms_norm(hidden, self._final_norm, self._spec.rms_eps))
 
 
