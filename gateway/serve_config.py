@@ -9,6 +9,7 @@ from servicekit.config import setting
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 RUNNER_SETTINGS = (
+    "device",
     "dtype",
     "page_size",
     "num_pages",
@@ -33,6 +34,7 @@ class ServeConfig:
         "directory for the sockets between the services; a fresh one when not given", None
     )
     served_name: str | None = setting("name that requests may call the model by", None)
+    device: str | None = setting("cpu or cuda", None)
     dtype: str | None = setting("float32, bfloat16 or float16", None)
     page_size: int | None = setting("tokens a page", None)
     num_pages: int | None = setting("the page pool, in pages", None)
