@@ -20,7 +20,17 @@ RUNNER_SETTINGS = (
     "num_threads",
     "runner_metrics",
 )
-CACHE_SETTINGS = ("step_budget_tokens", "credits", "record", "cache_metrics", "grace_s")
+CACHE_SETTINGS = (
+    "step_budget_tokens",
+    "credits",
+    "max_waiting",
+    "long_prefill_tokens",
+    "max_long_prefills",
+    "aging_s",
+    "record",
+    "cache_metrics",
+    "grace_s",
+)
 GATEWAY_SETTINGS = ("served_name", "max_message_bytes", "grace_s")
 SERVICE_NAMES = {"runner_metrics": "metrics", "cache_metrics": "metrics"}  # else as here
 
@@ -47,6 +57,10 @@ class ServeConfig:
         "tokens of a step: decode first, prompts fill it", None
     )
     credits: int | None = setting("plans sent ahead of their results", None)
+    max_waiting: int | None = setting("requests that may wait for a row", None)
+    long_prefill_tokens: int | None = setting("a prompt with more to compute is a long one", None)
+    max_long_prefills: int | None = setting("long prompts that are computed at once", None)
+    aging_s: float | None = setting("seconds that make up for a class of priority", None)
     record: str | None = setting("file to write the plan stream to; it must not exist", None)
     cache_metrics: str | None = setting("address of cachesvc for Prometheus, HOST:PORT", None)
     runner_metrics: str | None = setting("address of runnersvc for Prometheus, HOST:PORT", None)

@@ -12,7 +12,14 @@ from gateway.serve_config import CACHE_SETTINGS, GATEWAY_SETTINGS, RUNNER_SETTIN
 from runnersvc.config import RunnerConfig
 from servicekit.config import read_settings
 
-VALUES = {"dtype": "bfloat16", "grace_s": 3.0, "served_name": "x", "record": "r"}
+VALUES = {
+    "device": "cuda",
+    "dtype": "bfloat16",
+    "grace_s": 3.0,
+    "aging_s": 2.0,
+    "served_name": "x",
+    "record": "r",
+}
 METRICS = {"cache_metrics": "h:1", "runner_metrics": "h:2"}
 
 
