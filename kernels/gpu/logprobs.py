@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.sampling_search import load_logits
+from kernels.gpu.logits import load_logits
 from kernels.reference.logprobs import Logprobs
 
 CHUNK = 4096  # ids

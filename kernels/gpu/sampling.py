@@ -1,17 +1,16 @@
 """Sampling, without a sort: greedy, temperature, top-k, top-p, min-p.
 
-Two launches. The first reads the logits once, in chunks of CHUNK ids: the likeliest of each and its
-weight at the row's temperature. The second has one program a row: it finds the likeliest of all
-and, where a row drops tokens, the logit of the last one kept, by a search over the row (see
-`kernels.gpu.sampling_search`); then it inverts the running sum of weights, first over chunks, then
-inside the one where the row's uniform number falls.
+Three launches. The first reads the logits once, in chunks of CHUNK ids: the likeliest of each and
+its weight at the row's temperature. The second is for rows that drop tokens: it searches the row
+for the last one kept (`kernels.gpu.sampling_search`) and weighs what is kept of each chunk; of
+other rows it reads three parameters. The third inverts the running sum of weights, first over
+chunks, then inside the one where the row's uniform number falls.
 
 Nothing else of the batch reaches a row, and no sum depends on how many rows there are.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -19,15 +18,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.sampling_search import kept_weights, load_logits, narrow, row_weights
+from kernels.gpu.logits import COLD, LOG2_E, chunk_weights, load_logits, row_weights
+from kernels.gpu.sampling_search import search_kernel
 from kernels.reference.logit_rules import Adjusted
-from kernels.reference.sampling import GREEDY_TEMPERATURE
 
 CHUNK = 2048  # ids
 BAND_LEN = 8192  # logits set aside once a search is down to so few
 NUM_WARPS = 8  # that search a row
-_GREEDY = tl.constexpr(GREEDY_TEMPERATURE)
-_LOG2_E = tl.constexpr(math.log2(math.e))
 
 
 class ChunkStats(NamedTuple):
@@ -36,8 +33,16 @@ class ChunkStats(NamedTuple):
     greatest: Tensor  # float32: the largest logit
     best: Tensor  # int32: the lowest id that has it
     least: Tensor  # float32: the smallest finite logit, +inf if none is
-    weight: Tensor  # float32: the sum of exp((logit - greatest) / temperature)
+    weight: Tensor  # float32: the sum of exp((logit - greatest) / temperature); later, what is kept
     broken: Tensor  # int32: 1 if a logit is NaN or +inf
+
+
+class Kept(NamedTuple):
+    """Which tokens of a row stay: those above a pivot, and the first of its equals."""
+
+    pivot: Tensor  # float32 [N]: a logit; -inf where all stay, and the others mean nothing
+    ties: Tensor  # int32 [N]: how many equals of the pivot stay
+    ties_before: Tensor  # int32 [N, num_chunks]: how many equals come before each chunk
 
 
 def sample(
@@ -73,24 +78,39 @@ def sample(
     if num_rows == 0:
         return ids
     num_chunks = triton.cdiv(vocab, CHUNK)
-    shape = num_rows, num_chunks
-    stats = ChunkStats(
-        *(
-            torch.empty(shape, dtype=dtype, device=logits.device)
-            for dtype in (torch.float32, torch.int32, torch.float32, torch.float32, torch.int32)
-        )
-    )
-    source = (logits, *adjusted) if adjusted is not None else (logits, None, None)
-    chunk_kernel[(num_chunks, num_rows)](
-        *stats, *source, temperature, rows, vocab, adjusted is not None, CHUNK, num_warps=4
-    )
+    stats, kept = _empty_stats(num_rows, num_chunks, logits.device)
     bands = torch.empty(num_rows, BAND_LEN, dtype=torch.float32, device=logits.device)
-    choose_kernel[(num_rows,)](
-        ids, is_broken, bands, *stats, *source, temperature, top_k, top_p, min_p, seed, choice,
-        position, rows, vocab, adjusted is not None, CHUNK, triton.next_power_of_2(num_chunks),
-        BAND_LEN, num_warps=NUM_WARPS,
+    source = (logits, *adjusted) if adjusted is not None else (logits, None, None)
+    shape = vocab, adjusted is not None, CHUNK
+    chunk_kernel[(num_chunks, num_rows)](*stats, *source, temperature, rows, *shape, num_warps=4)
+    padded_chunks = triton.next_power_of_2(num_chunks)
+    search_kernel[(num_rows,)](
+        *kept, stats.weight, bands, stats.greatest, stats.least, *source, temperature, top_k,
+        top_p, min_p, rows, *shape, padded_chunks, BAND_LEN, num_warps=NUM_WARPS,
+    )  # fmt: skip
+    draw_kernel[(num_rows,)](
+        ids, is_broken, stats.greatest, stats.best, stats.weight, stats.broken, *kept, *source,
+        temperature, top_k, min_p, seed, choice, position, rows, *shape, padded_chunks,
+        num_warps=4,
     )  # fmt: skip
     return ids
+
+
+def _empty_stats(num_rows: int, num_chunks: int, device: torch.device) -> tuple[ChunkStats, Kept]:
+    def floats(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=device)
+
+    def ints(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.int32, device=device)
+
+    of_chunk = num_rows, num_chunks
+    return (
+        ChunkStats(
+            floats(*of_chunk), ints(*of_chunk), floats(*of_chunk), floats(*of_chunk),
+            ints(*of_chunk),
+        ),
+        Kept(floats(num_rows), ints(num_rows), ints(*of_chunk)),
+    )  # fmt: skip
 
 
 @triton.jit
@@ -119,7 +139,7 @@ def chunk_kernel(
     ids = chunk * BLOCK_V + tl.arange(0, BLOCK_V)
     x, is_bad = load_logits(logits, adjusted, is_adjusted, row, ids, VOCAB, HAS_ADJUSTED)
     greatest = tl.max(x, axis=0)
-    scale = _LOG2_E / tl.maximum(tl.load(temperature + state), _GREEDY)
+    scale = LOG2_E / tl.maximum(tl.load(temperature + state), COLD)
     weights = tl.where(x == float("-inf"), 0.0, tl.exp2((x - greatest) * scale))
     tl.store(greatest_of + out, greatest)
     tl.store(best_of + out, tl.min(tl.where(x == greatest, ids, VOCAB), axis=0))
@@ -129,21 +149,21 @@ def chunk_kernel(
 
 
 @triton.jit
-def choose_kernel(
+def draw_kernel(
     out,
     is_broken,
-    bands,
     greatest_of,
     best_of,
-    least_of,
     weight_of,
     broken_of,
+    pivot_of,
+    ties_of,
+    ties_before_of,
     logits,
     adjusted,
     is_adjusted,
     temperature,
     top_k,
-    top_p,
     min_p,
     seed,
     choice,
@@ -153,7 +173,6 @@ def choose_kernel(
     HAS_ADJUSTED: tl.constexpr,
     BLOCK_V: tl.constexpr,
     BLOCK_C: tl.constexpr,
-    BAND_LEN: tl.constexpr,
 ):
     """Program `row` draws one id; BLOCK_C covers the row's chunks of BLOCK_V ids."""
     NUM_CHUNKS: tl.constexpr = (VOCAB + BLOCK_V - 1) // BLOCK_V
@@ -169,63 +188,25 @@ def choose_kernel(
     greatest = tl.max(greatests, axis=0)
     token = tl.min(tl.where(greatests == greatest, bests, VOCAB), axis=0)
     token = tl.minimum(token, VOCAB - 1)
+    nothing = greatest == float("-inf")
     if is_broken is not None:
         broken = tl.max(tl.load(broken_of + first + chunks, mask=exists, other=0), axis=0)
-        nothing = greatest == float("-inf")
         tl.store(is_broken + row, (broken != 0) | nothing)
     warmth = tl.load(temperature + state)
-    limit = tl.load(top_k + state).to(tl.int32)
-    if (warmth > _GREEDY) & (limit != 1) & (greatest > float("-inf")):
-        scale = _LOG2_E / warmth
-        weights = tl.load(weight_of + first + chunks, mask=exists, other=0)
-        weights = tl.where(
-            greatests == float("-inf"), 0.0, weights * tl.exp2((greatests - greatest) * scale)
-        )
-        share = tl.load(top_p + state)
-        floor = 0.0
-        if min_p is not None:
-            floor = tl.load(min_p + state)
-        has_top_k = (limit > 0) & (limit < VOCAB)
-        pivot = float("-inf")  # kept are the logits above it, and of its equals the first `ties`
+    if (warmth > COLD) & (tl.load(top_k + state) != 1) & (greatest > float("-inf")):
+        scale = LOG2_E / warmth
+        pivot = tl.load(pivot_of + row)
         ties = tl.full([], VOCAB, tl.int32)
         ties_before = tl.zeros([BLOCK_C], tl.int32)
-        if has_top_k | (share < 1) | (floor > 0):
-            maxima, band = greatest_of + first, bands + row * BAND_LEN
-            leasts = tl.load(least_of + first + chunks, mask=exists, other=float("inf"))
-            pivot = tl.min(leasts, axis=0)
-            if has_top_k:
-                if limit <= NUM_CHUNKS:  # as many tokens are at least the least of the maxima
-                    maxima_of_all = tl.where(exists, greatests, float("inf"))
-                    pivot = tl.maximum(pivot, tl.min(maxima_of_all, axis=0))
-                pivot, above = narrow(
-                    logits, adjusted, is_adjusted, row, maxima, band, pivot, greatest, greatest,
-                    scale, limit.to(tl.float32), True,
-                    VOCAB, HAS_ADJUSTED, BLOCK_V, BAND_LEN,
-                )  # fmt: skip
-                ties = limit - above.to(tl.int32)
-            if share < 1:
-                if has_top_k:
-                    weights, ties_before = kept_weights(
-                        logits, adjusted, is_adjusted, row, maxima, pivot, ties, 0.0, greatest,
-                        scale, VOCAB, HAS_ADJUSTED, BLOCK_V, BLOCK_C,
-                    )  # fmt: skip
-                total = tl.sum(weights, axis=0)
-                # All tokens lighter than this weigh less than top-p drops; 1 % is for rounding.
-                light = 0.99 * (1 - share) * total / VOCAB
-                least = tl.maximum(pivot, tl.minimum(greatest, greatest + tl.log2(light) / scale))
-                last_of_top_k = pivot
-                pivot, above = narrow(
-                    logits, adjusted, is_adjusted, row, maxima, band, least, greatest, greatest,
-                    scale, share * total, False,
-                    VOCAB, HAS_ADJUSTED, BLOCK_V, BAND_LEN,
-                )  # fmt: skip
-                needed = tl.ceil((share * total - above) / row_weights(pivot, greatest, scale))
-                needed = tl.minimum(tl.maximum(needed, 1.0), VOCAB * 1.0).to(tl.int32)
-                ties = tl.where(pivot > last_of_top_k, needed, tl.minimum(needed, ties))
-            weights, ties_before = kept_weights(
-                logits, adjusted, is_adjusted, row, maxima, pivot, ties, floor, greatest,
-                scale, VOCAB, HAS_ADJUSTED, BLOCK_V, BLOCK_C,
-            )  # fmt: skip
+        floor = 0.0
+        if pivot > float("-inf"):
+            ties = tl.load(ties_of + row)
+            ties_before = tl.load(ties_before_of + first + chunks, mask=exists, other=0)
+            weights = tl.load(weight_of + first + chunks, mask=exists, other=0)
+            if min_p is not None:
+                floor = tl.load(min_p + state)
+        else:
+            weights = chunk_weights(weight_of + first, greatests, chunks, exists, scale)
         word, _, _, _ = tl.philox(
             tl.load(seed + state),
             tl.load(position + row).to(tl.int32),

@@ -14,33 +14,101 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.gpu.logits import COLD, LOG2_E, chunk_weights, load_logits, row_weights
+
 
 @triton.jit
-def load_logits(
-    logits, adjusted, is_adjusted, row, ids, VOCAB: tl.constexpr, HAS_ADJUSTED: tl.constexpr
+def search_kernel(
+    pivot_of,
+    ties_of,
+    ties_before_of,
+    weight_of,
+    bands,
+    greatest_of,
+    least_of,
+    logits,
+    adjusted,
+    is_adjusted,
+    temperature,
+    top_k,
+    top_p,
+    min_p,
+    rows,
+    VOCAB: tl.constexpr,
+    HAS_ADJUSTED: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BAND_LEN: tl.constexpr,
 ):
-    """The row's logits at `ids`, float32, and which of them are no number.
+    """Program `row` finds the row's pivot: -inf, and no more, where the row drops no token.
 
-    NaN becomes -inf, as past the vocabulary; +inf becomes the largest finite number.
+    Else it leaves in `weight_of` what is kept of each chunk, in units of the likeliest token, in
+    `ties_of` how many equals of the pivot are, and in `ties_before_of` how many of them came before
+    each chunk. BLOCK_C covers the row's chunks of BLOCK_V ids.
     """
-    mask = ids < VOCAB
-    first = row.to(tl.int64) * VOCAB
-    if HAS_ADJUSTED:
-        if tl.load(is_adjusted + row) != 0:
-            x = tl.load(adjusted + first + ids, mask=mask, other=float("-inf"))
-        else:
-            x = tl.load(logits + first + ids, mask=mask, other=float("-inf")).to(tl.float32)
-    else:
-        x = tl.load(logits + first + ids, mask=mask, other=float("-inf")).to(tl.float32)
-    is_bad = (x != x) | (x == float("inf"))
-    x = tl.where(x != x, float("-inf"), x)
-    return tl.where(x == float("inf"), 3.4028234663852886e38, x), is_bad
-
-
-@triton.jit
-def row_weights(x, greatest, scale):
-    """`2 ** ((x - greatest) * scale)`: 1 at the likeliest; `greatest` is finite."""
-    return tl.exp2((x - greatest) * scale)
+    NUM_CHUNKS: tl.constexpr = (VOCAB + BLOCK_V - 1) // BLOCK_V
+    row = tl.program_id(0)
+    state = row
+    if rows is not None:
+        state = tl.load(rows + row)
+    warmth = tl.load(temperature + state)
+    limit = tl.load(top_k + state).to(tl.int32)
+    share = tl.load(top_p + state)
+    floor = 0.0
+    if min_p is not None:
+        floor = tl.load(min_p + state)
+    has_top_k = (limit > 0) & (limit < VOCAB)
+    pivot = float("-inf")
+    if (warmth > COLD) & (limit != 1) & (has_top_k | (share < 1) | (floor > 0)):
+        chunks = tl.arange(0, BLOCK_C)
+        exists = chunks < NUM_CHUNKS
+        first = row * NUM_CHUNKS
+        greatests = tl.load(greatest_of + first + chunks, mask=exists, other=float("-inf"))
+        greatest = tl.max(greatests, axis=0)
+        if greatest > float("-inf"):
+            scale = LOG2_E / warmth
+            ties = tl.full([], VOCAB, tl.int32)
+            maxima, band = greatest_of + first, bands + row * BAND_LEN
+            leasts = tl.load(least_of + first + chunks, mask=exists, other=float("inf"))
+            pivot = tl.min(leasts, axis=0)
+            if has_top_k:
+                if limit <= NUM_CHUNKS:  # as many tokens are at least the least of the maxima
+                    maxima_of_all = tl.where(exists, greatests, float("inf"))
+                    pivot = tl.maximum(pivot, tl.min(maxima_of_all, axis=0))
+                pivot, above = narrow(
+                    logits, adjusted, is_adjusted, row, maxima, band, pivot, greatest, greatest,
+                    scale, limit.to(tl.float32), True,
+                    VOCAB, HAS_ADJUSTED, BLOCK_V, BAND_LEN,
+                )  # fmt: skip
+                ties = limit - above.to(tl.int32)
+            if share < 1:
+                weights = chunk_weights(weight_of + first, greatests, chunks, exists, scale)
+                if has_top_k:
+                    weights, ties_before = kept_weights(
+                        logits, adjusted, is_adjusted, row, maxima, pivot, ties, 0.0, greatest,
+                        scale, VOCAB, HAS_ADJUSTED, BLOCK_V, BLOCK_C,
+                    )  # fmt: skip
+                total = tl.sum(weights, axis=0)
+                # All tokens lighter than this weigh less than top-p drops; 1 % is for rounding.
+                light = 0.99 * (1 - share) * total / VOCAB
+                least = tl.maximum(pivot, tl.minimum(greatest, greatest + tl.log2(light) / scale))
+                last_of_top_k = pivot
+                pivot, above = narrow(
+                    logits, adjusted, is_adjusted, row, maxima, band, least, greatest, greatest,
+                    scale, share * total, False,
+                    VOCAB, HAS_ADJUSTED, BLOCK_V, BAND_LEN,
+                )  # fmt: skip
+                needed = tl.ceil((share * total - above) / row_weights(pivot, greatest, scale))
+                needed = tl.minimum(tl.maximum(needed, 1.0), VOCAB * 1.0).to(tl.int32)
+                ties = tl.where(pivot > last_of_top_k, needed, tl.minimum(needed, ties))
+            weights, ties_before = kept_weights(
+                logits, adjusted, is_adjusted, row, maxima, pivot, ties, floor, greatest,
+                scale, VOCAB, HAS_ADJUSTED, BLOCK_V, BLOCK_C,
+            )  # fmt: skip
+            tl.store(weight_of + first + chunks, weights, mask=exists)
+            tl.store(ties_before_of + first + chunks, ties_before, mask=exists)
+            tl.store(ties_of + row, ties)
+    tl.store(pivot_of + row, pivot)
 
 
 @triton.jit

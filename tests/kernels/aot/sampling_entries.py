@@ -40,7 +40,8 @@ def sampler_entry(vocab: int, dtype: torch.dtype, *, with_rules: bool) -> Entry:
         )  # fmt: skip
 
     name = f"sampler {vocab} {dtype}" + (" with rules" if with_rules else "")
-    return Entry(name, launch, {"chunk_kernel": WIDE, "choose_kernel": WIDE})
+    needs = {"chunk_kernel": WIDE, "search_kernel": WIDE, "draw_kernel": Needs(max_registers=128)}
+    return Entry(name, launch, needs)
 
 
 def rules_entry(vocab: int, *, masked: bool) -> Entry:
