@@ -46,7 +46,24 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(model_dir: Path) -> LlamaForCausalLM:
-    return save_tiny_llama(model_dir)
+    return save_tiny_llama(model_dir, head_dim=64)  # one that the GPU kernels are made for
+
+
+@pytest.fixture(
+    params=[
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=(
+                pytest.mark.gpu,
+                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+            ),
+        ),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
 
 
 def poison(runner: ModelRunner) -> None:
@@ -57,11 +74,11 @@ def poison(runner: ModelRunner) -> None:
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 def test_rows_decode_greedily_as_transformers_does(
-    model_dir: Path, model: LlamaForCausalLM, page_size: int
+    model_dir: Path, model: LlamaForCausalLM, page_size: int, device: str
 ) -> None:
     lens = {4: 1, 0: 15, 2: 16, 5: 17}
     num_pages = 4 * 96 // page_size
-    runner = make_runner(model_dir, page_size=page_size, num_pages=num_pages)
+    runner = make_runner(model_dir, page_size=page_size, num_pages=num_pages, device=device)
     poison(runner)
     write = random_pages(list(lens), page_size=page_size, num_pages=num_pages)
     prompts = {row: prompt(length, seed=10 + row) for row, length in lens.items()}
@@ -81,10 +98,10 @@ def test_rows_decode_greedily_as_transformers_does(
 
 
 def test_prefill_and_decode_rows_share_a_step_in_any_order(
-    model_dir: Path, model: LlamaForCausalLM
+    model_dir: Path, model: LlamaForCausalLM, device: str
 ) -> None:
     """A chunked prompt between two decoding rows; its first chunks do not sample."""
-    runner = make_runner(model_dir)
+    runner = make_runner(model_dir, device=device)
     poison(runner)
     a, b, c = prompt(6, seed=1), prompt(9, seed=2), prompt(20, seed=3)
     opens = [greedy(row) for row in (0, 1, 2)]
@@ -105,9 +122,9 @@ def test_prefill_and_decode_rows_share_a_step_in_any_order(
 
 
 def test_a_row_that_starts_on_anothers_pages_reads_its_prefix_there(
-    model_dir: Path, model: LlamaForCausalLM
+    model_dir: Path, model: LlamaForCausalLM, device: str
 ) -> None:
-    runner = make_runner(model_dir)
+    runner = make_runner(model_dir, device=device)
     poison(runner)
     shared, rest = prompt(8, seed=4), prompt(5, seed=5)
     write = random_pages([0], page_size=4)
