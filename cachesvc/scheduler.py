@@ -120,8 +120,11 @@ class Scheduler:
         built = _Built(self._close_ended(), [], {})
         self._share(built)
         decode, prefill, preempted = self._continue_running(built)
+        step_tokens = self._limits.step_budget_tokens
+        if self.manager.runner.max_step_tokens:
+            step_tokens = min(step_tokens, self.manager.runner.max_step_tokens)
         budget = PrefillBudget(
-            max(self._limits.step_budget_tokens - len(decode), 1),  # prefill is never starved
+            max(step_tokens - len(decode), 1),  # prefill is never starved
             self._limits.long_len,
             self._limits.max_long_prefills,
         )

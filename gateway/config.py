@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from servicekit.config import setting
+from servicekit.model_dir import LOAD_FORMATS, check_load_format
 from servicekit.process import require_at_least
 
 
@@ -18,11 +19,13 @@ class GatewayConfig:
     served_name: str | None = setting(
         "name that requests may call the model by; the directory's when not given", None
     )
+    load_format: str = setting("the runner's: safetensors, or dummy", LOAD_FORMATS[0])
     max_message_bytes: int = setting("bytes of a request at most", 4 * 2**20)
     grace_s: float = setting("seconds that streams get to end after SIGTERM", 30.0)
     parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")
 
     def __post_init__(self) -> None:
+        check_load_format(self.load_format)
         require_at_least("max_message_bytes", self.max_message_bytes, 1024)
         require_at_least("grace_s", self.grace_s, 0)

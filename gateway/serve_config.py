@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from servicekit.config import setting
@@ -11,13 +12,17 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 RUNNER_SETTINGS = (
     "device",
     "dtype",
+    "load_format",
     "page_size",
     "num_pages",
     "kv_tokens",
     "kv_bytes",
+    "gpu_memory_fraction",
     "max_running_reqs",
+    "max_graph_rows",
     "max_seq_len",
     "num_threads",
+    "step_budget_tokens",
     "runner_metrics",
 )
 CACHE_SETTINGS = (
@@ -31,8 +36,9 @@ CACHE_SETTINGS = (
     "cache_metrics",
     "grace_s",
 )
-GATEWAY_SETTINGS = ("served_name", "max_message_bytes", "grace_s")
-SERVICE_NAMES = {"runner_metrics": "metrics", "cache_metrics": "metrics"}  # else as here
+GATEWAY_SETTINGS = ("served_name", "load_format", "max_message_bytes", "grace_s")
+RUNNER_NAMES = {"runner_metrics": "metrics", "step_budget_tokens": "max_step_tokens"}  # else ours
+CACHE_NAMES = {"cache_metrics": "metrics"}
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,14 @@ class ServeConfig:
     served_name: str | None = setting("name that requests may call the model by", None)
     device: str | None = setting("cpu or cuda", None)
     dtype: str | None = setting("float32, bfloat16 or float16", None)
+    load_format: str | None = setting("safetensors, or dummy: random weights", None)
     page_size: int | None = setting("tokens a page", None)
     num_pages: int | None = setting("the page pool, in pages", None)
     kv_tokens: int | None = setting("the page pool, in tokens", None)
     kv_bytes: int | None = setting("the page pool, in bytes", None)
+    gpu_memory_fraction: float | None = setting("of the card that the runner may use", None)
     max_running_reqs: int | None = setting("rows", None)
+    max_graph_rows: int | None = setting("rows of a decode step in a CUDA graph, at most", None)
     max_seq_len: int | None = setting("tokens of prompt and answer", None)
     num_threads: int | None = setting("threads of one operation in the runner", None)
     step_budget_tokens: int | None = setting(
@@ -68,8 +77,8 @@ class ServeConfig:
     grace_s: float | None = setting("seconds that streams get to end after SIGTERM", None)
     log_level: str = setting("debug, info, warning or error", "info")
 
-    def arguments(self, names: tuple[str, ...]) -> list[str]:
-        """The given ones of `names`, as a command line."""
+    def arguments(self, names: tuple[str, ...], renamed: Mapping[str, str]) -> list[str]:
+        """The given ones of `names`, as a command line of a service that calls some otherwise."""
         given = {
             name: value
             for name, value in dataclasses.asdict(self).items()
@@ -78,7 +87,7 @@ class ServeConfig:
         return [
             part
             for name, value in given.items()
-            for part in (_option(SERVICE_NAMES.get(name, name)), str(value))
+            for part in (_option(renamed.get(name, name)), str(value))
         ]
 
 

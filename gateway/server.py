@@ -25,7 +25,7 @@ async def serve(config: GatewayConfig) -> None:
     changed = asyncio.Event()
     host = ServiceHost(config.listen, [SERVICE_NAME], config.max_message_bytes)
     tokenizer = Tokenizer.load(model_dir)
-    client = CacheClient(config.cache, fingerprint(model_dir), changed.set)
+    client = CacheClient(config.cache, fingerprint(model_dir, config.load_format), changed.set)
     service = InferenceService(client, tokenizer, config.served_name or tokenizer.model_name)
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, host.grpc_server)
     await host.start(config.parent_fd)

@@ -18,7 +18,14 @@ from pathlib import Path
 
 import structlog
 
-from gateway.serve_config import CACHE_SETTINGS, GATEWAY_SETTINGS, RUNNER_SETTINGS, ServeConfig
+from gateway.serve_config import (
+    CACHE_NAMES,
+    CACHE_SETTINGS,
+    GATEWAY_SETTINGS,
+    RUNNER_NAMES,
+    RUNNER_SETTINGS,
+    ServeConfig,
+)
 from servicekit.errors import FatalError, SetupError
 from servicekit.health_check import is_serving
 
@@ -57,9 +64,9 @@ class Supervisor:
         cachesvc = ["--listen", self.cache_address, "--runner", self.runner_address]
         runnersvc = ["--listen", self.runner_address, *model]
         return {
-            "gateway": gateway + config.arguments(GATEWAY_SETTINGS),
-            "cachesvc": cachesvc + config.arguments(CACHE_SETTINGS),
-            "runnersvc": runnersvc + config.arguments(RUNNER_SETTINGS),
+            "gateway": gateway + config.arguments(GATEWAY_SETTINGS, {}),
+            "cachesvc": cachesvc + config.arguments(CACHE_SETTINGS, CACHE_NAMES),
+            "runnersvc": runnersvc + config.arguments(RUNNER_SETTINGS, RUNNER_NAMES),
         }
 
     async def start(self) -> None:

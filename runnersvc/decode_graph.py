@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from runnersvc.kv_cache import KVCache
 from runnersvc.ops import Ops
 from runnersvc.row_state import RowState
 from runnersvc.step import Step
+from servicekit.plan import Int32Array, Plan
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 WARM_UPS = 2  # runs before a capture: they compile kernels, and let libraries set themselves up
@@ -33,33 +35,48 @@ class DecodeGraphs:
         ops: Ops,
         row_state: RowState,
         kv_cache: KVCache,
+        max_rows: int,
     ) -> None:
         self._forward, self._ops = forward, ops
         self._row_state, self._kv_cache = row_state, kv_cache
         self._dummy = kv_cache.dummy_table_idx
-        most = max(self._dummy, 1)
-        self.batches = (*(batch for batch in BATCHES if batch < most), most)
+        most = min(self._dummy, max_rows)
+        self.batches = (*(batch for batch in BATCHES if batch < most), most) if most else ()
         device = kv_cache.page_table.device
         self._rows = torch.full((most,), self._dummy, dtype=torch.int32, device=device)
         self._seq_lens = torch.ones(most, dtype=torch.int32, device=device)
-        self._sampled = torch.zeros(most, dtype=torch.int64, device=device)
+        self._sampled = torch.zeros(most, dtype=torch.int32, device=device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         pool: Any = None
         for batch in reversed(self.batches):
             self._graphs[batch] = self._capture(batch, pool)
             pool = pool or self._graphs[batch].pool()
 
-    def replay(self, rows_and_lens: Tensor) -> Tensor:
-        """One step of rows, int32 [2, n]: table_idxs, and lengths with the new token. Returns their
-        sampled ids, int64 [n], a view that the next replay overwrites.
+    def hold(self, num_rows: int) -> bool:
+        """Whether a step of so many rows was captured."""
+        return bool(self.batches) and num_rows <= self.batches[-1]
+
+    def arrays(self, plan: Plan) -> tuple[Int32Array, Int32Array]:
+        """What `replay` needs of a decode plan: table_idxs, and lengths with the new token, each
+        int32 [batch], padded with the dummy row.
         """
-        num_rows = rows_and_lens.shape[1]
+        num_rows = len(plan.step_rows)
         batch = self.batches[bisect_left(self.batches, num_rows)]
-        self._rows[:num_rows], self._seq_lens[:num_rows] = rows_and_lens
-        self._rows[num_rows:batch] = self._dummy
-        self._seq_lens[num_rows:batch] = 1
+        rows = np.full(batch, self._dummy, dtype=np.int32)
+        seq_lens = np.ones(batch, dtype=np.int32)
+        rows[:num_rows] = plan.step_rows
+        seq_lens[:num_rows] += plan.step_cached_lens
+        return rows, seq_lens
+
+    def replay(self, rows: Tensor, seq_lens: Tensor) -> Tensor:
+        """One step of padded rows, as `arrays` has them. Returns their sampled ids, int32 [batch],
+        a view that the next replay overwrites.
+        """
+        batch = len(rows)
+        self._rows[:batch] = rows
+        self._seq_lens[:batch] = seq_lens
         self._graphs[batch].replay()
-        return self._sampled[:num_rows]
+        return self._sampled[:batch]
 
     def _capture(self, batch: int, pool: Any) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -75,12 +92,14 @@ class DecodeGraphs:
 
     def _run(self, batch: int) -> None:
         rows, seq_lens = self._rows[:batch], self._seq_lens[:batch]
-        positions = seq_lens - 1
         nothing = rows[:0]
+        token_ids, positions, out_locs = self._ops.decode_inputs(
+            self._row_state.last_token, self._kv_cache.page_table, rows, seq_lens
+        )
         step = Step(
-            token_ids=self._row_state.last_token.index_select(0, rows),
+            token_ids=token_ids,
             positions=positions,
-            out_locs=self._ops.read_page_table(self._kv_cache.page_table, rows, positions),
+            out_locs=out_locs,
             decode_rows=rows,
             decode_seq_lens=seq_lens,
             decode_tokens=None,
@@ -91,8 +110,6 @@ class DecodeGraphs:
             sampling_tokens=None,
         )
         logits = self._forward(step)
-        chosen = self._row_state.sampling(rows)
-        token_ids = self._ops.sample(logits, *chosen, seq_lens)
-        self._sampled[:batch] = token_ids
-        kept = torch.where(rows == self._dummy, 0, token_ids)
-        self._row_state.set_last_token(rows, kept)
+        sampled = self._ops.sample(logits, *self._row_state.sampling, seq_lens, rows=rows)
+        last_token = self._row_state.last_token
+        self._ops.remember(last_token, rows, sampled, self._sampled[:batch])

@@ -1,6 +1,4 @@
-"""One thread owns the device. It takes work in order and publishes each answer; it never waits for
-a reader.
-"""
+"""One thread hands plans to the device, another waits for what comes of them and publishes it."""
 
 from __future__ import annotations
 
@@ -9,7 +7,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from runnersvc.executed_rows import ExecutedRows
 from servicekit.plan import Int32Array, Plan, Refusal, Result
@@ -19,26 +18,62 @@ V = TypeVar("V")
 Answer: TypeAlias = Result | Refusal
 
 
+class Executed(NamedTuple):
+    """What came of a plan on the device."""
+
+    sampled_ids: Int32Array  # one for each sampling row, in plan order
+    device_us: int
+    gap_us: int | None = None  # from the last kernel of the step before to the first; None: unknown
+    from_graph: bool = False
+
+
+class Launched(Protocol):
+    """A plan that the device executes, or has executed."""
+
+    def wait(self) -> Executed:
+        """Return when it is executed. Called once, on any thread."""
+
+
 class ExecutesPlans(Protocol):
     """What the executor drives: a model with its memory."""
 
-    def execute(self, plan: Plan) -> Int32Array:
-        """Apply an accepted plan. Returns the sampled ids, int32, one for each sampling row in plan
-        order.
-        """
+    def launch(self, plan: Plan) -> Launched:
+        """Have the device execute an accepted plan, after those launched before; waits for none."""
 
     def read_table(self) -> Int32Array:
-        """The page table as the plan executed last left it, [num_rows + 1, width], on the host; a
+        """The page table as the plan launched last leaves it, [num_rows + 1, width], on the host; a
         view or a copy. For debugging and digests, never for a step.
         """
 
 
-class Executor:
-    """Executes accepted plans in order on a thread of its own.
+class AtOnce:
+    """A plan that was executed while it was launched, by `execute`."""
 
-    `publish` is called on that thread with each plan and its Result, and with each Refusal when its
-    turn has come; `on_failure` with what a plan raised, after which nothing is executed any more:
-    the state of the device memory is unknown then.
+    def __init__(self, execute: Callable[[Plan], Int32Array], plan: Plan) -> None:
+        began = time.perf_counter()
+        sampled_ids = execute(plan)
+        self._executed = Executed(sampled_ids, _us_since(began))
+
+    def wait(self) -> Executed:
+        return self._executed
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    plan: Plan
+    launched: Launched
+    waited_us: int
+    launch_us: int
+    table_digest: int | None
+
+
+class Executor:
+    """Executes accepted plans in order, the next one launched while the device is at the last.
+
+    `publish` is called with each plan and its Result, and with each Refusal when its turn has come;
+    `on_failure` with what a plan raised, after which nothing is executed any more: the state of the
+    device memory is unknown then. Both on a thread of their own, which waits for the device and for
+    no reader.
     """
 
     def __init__(
@@ -48,80 +83,123 @@ class Executor:
         publish: Callable[[Plan | None, Answer], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self.last_plan_id = 0  # executed last; written on the thread, read where `call` runs
+        self.last_plan_id = 0  # launched last; written and read on the launching thread
         self._model = model
         self._rows = ExecutedRows(num_rows)
         self._publish = publish
         self._on_failure = on_failure
-        self._work: queue.SimpleQueue[Plan | Refusal | Callable[[], None] | None] = (
+        self._failed = False
+        self._work: queue.SimpleQueue[Plan | Refusal | Callable[[], Callable[[], None]] | None] = (
             queue.SimpleQueue()
         )
-        self._thread = threading.Thread(target=self._run, name="executor", daemon=True)
-        self._thread.start()
+        self._under_way: queue.SimpleQueue[
+            _InFlight | Refusal | Exception | Callable[[], None] | None
+        ] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for target, name in ((self._launch, "executor"), (self._finish, "finisher"))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, work: Plan | Refusal) -> None:
         self._work.put(work)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What `function` returns, called on the executor's thread after everything put before."""
+        """What `function` returns, called on the launching thread after everything put before; when
+        it has been published, too.
+        """
         loop = asyncio.get_running_loop()
         returned: asyncio.Future[T] = loop.create_future()
 
-        def run() -> None:
+        def run() -> Callable[[], None]:
             try:
                 value = function()
             except Exception as error:  # noqa: BLE001 # raised where it was asked for
-                loop.call_soon_threadsafe(
-                    _unless_cancelled, returned, returned.set_exception, error
-                )
-            else:
-                loop.call_soon_threadsafe(_unless_cancelled, returned, returned.set_result, value)
+                failure = error
+                return lambda: _settle(loop, returned, returned.set_exception, failure)
+            return lambda: _settle(loop, returned, returned.set_result, value)
 
         self._work.put(run)
         return await returned
 
     def stop(self) -> None:
-        """End the thread after the work put before. Blocks until it has ended."""
+        """End the threads after the work put before. Blocks until they have ended."""
         self._work.put(None)
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
-    def _run(self) -> None:
+    def _launch(self) -> None:
         free_since = time.perf_counter()
-        while True:
-            work = self._work.get()
-            if work is None:
-                return
+        while (work := self._work.get()) is not None and not self._failed:
             if isinstance(work, Refusal):
-                self._publish(None, work)
+                self._under_way.put(work)
             elif isinstance(work, Plan):
                 began = time.perf_counter()
                 try:
-                    sampled_ids = self._model.execute(work)
-                    ended = time.perf_counter()
+                    launched = self._model.launch(work)
+                    launch_us = _us_since(began)
                     table_digest = self._digest_after(work)
                 except Exception as error:  # noqa: BLE001 # reported: the owner ends the process
-                    self._on_failure(error)
-                    return
+                    self._under_way.put(error)
+                    break
                 self.last_plan_id = work.plan_id
-                self._publish(
-                    work,
-                    Result(
-                        plan_id=work.plan_id,
-                        sampled_ids=sampled_ids,
-                        waited_us=round((began - free_since) * 1e6),
-                        device_us=round((ended - began) * 1e6),
-                        table_digest=table_digest,
-                    ),
-                )
+                waited_us = round((began - free_since) * 1e6)
+                self._under_way.put(_InFlight(work, launched, waited_us, launch_us, table_digest))
                 free_since = time.perf_counter()
             else:
-                work()
+                self._under_way.put(work())
+        self._under_way.put(None)
+
+    def _finish(self) -> None:
+        while (done := self._under_way.get()) is not None:
+            if isinstance(done, Refusal):
+                self._publish(None, done)
+            elif isinstance(done, _InFlight):
+                try:
+                    executed = done.launched.wait()
+                except Exception as error:  # noqa: BLE001 # reported: the owner ends the process
+                    return self._fail(error)
+                self._publish(
+                    done.plan,
+                    Result(
+                        plan_id=done.plan.plan_id,
+                        sampled_ids=executed.sampled_ids,
+                        waited_us=done.waited_us,
+                        launch_us=done.launch_us,
+                        device_us=executed.device_us,
+                        gap_us=executed.gap_us,
+                        from_graph=executed.from_graph,
+                        table_digest=done.table_digest,
+                    ),
+                )
+            elif isinstance(done, Exception):
+                return self._fail(done)
+            else:
+                done()
+        return None
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = True
+        self._on_failure(error)
 
     def _digest_after(self, plan: Plan) -> int | None:
         self._rows.apply(plan)
         return self._rows.digest(self._model.read_table()) if plan.want_digest else None
 
 
-def _unless_cancelled(returned: asyncio.Future[T], settle: Callable[[V], None], value: V) -> None:
-    if not returned.cancelled():
-        settle(value)
+def _us_since(began: float) -> int:
+    return round((time.perf_counter() - began) * 1e6)
+
+
+def _settle(
+    loop: asyncio.AbstractEventLoop,
+    returned: asyncio.Future[T],
+    settle: Callable[[V], None],
+    value: V,
+) -> None:
+    def unless_cancelled() -> None:
+        if not returned.cancelled():
+            settle(value)
+
+    loop.call_soon_threadsafe(unless_cancelled)

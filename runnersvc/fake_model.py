@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from runnersvc.executor import AtOnce
 from servicekit.arith import table_width
 from servicekit.plan import Int32Array, Plan, RunnerDescription
 
@@ -93,6 +94,10 @@ class FakeModel:
         self._tokens = tokens
         self._step_s, self._prefill_s = step_s, prefill_s
         self._sleep = sleep
+
+    def launch(self, plan: Plan) -> AtOnce:
+        """Executes the plan before it returns."""
+        return AtOnce(self.execute, plan)
 
     def execute(self, plan: Plan) -> Int32Array:
         """Apply the plan; return the chosen ids when the step's time is over."""

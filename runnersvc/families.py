@@ -21,6 +21,8 @@ class Family:
     architecture: str  # the class name under `architectures`
     default_rope_theta: float
     must_be_false: tuple[str, ...]  # settings that would change the arithmetic
+    has_qk_norm: bool = False  # each head of Q and of K is RMS-normalised before it is rotated
+    default_head_dim: int | None = None  # None: hidden_size shared by the heads
 
 
 LLAMA = Family(
@@ -29,7 +31,15 @@ LLAMA = Family(
     default_rope_theta=10000.0,
     must_be_false=("attention_bias", "mlp_bias"),
 )
-FAMILIES = (LLAMA,)
+QWEN3 = Family(
+    model_type="qwen3",
+    architecture="Qwen3ForCausalLM",
+    default_rope_theta=10000.0,
+    must_be_false=("attention_bias", "use_sliding_window"),
+    has_qk_norm=True,
+    default_head_dim=128,
+)
+FAMILIES = (LLAMA, QWEN3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +102,10 @@ class ModelSpec:
                 f"config.json has head_dim {self.head_dim}; rotary embedding needs an even one"
             )
 
+    def token_bytes(self, number_bytes: int) -> int:
+        """K and V of one token in all layers, for numbers of `number_bytes`."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * number_bytes
+
 
 def load_spec(model_dir: Path) -> ModelSpec:
     """The spec of the model in `model_dir`; SetupError if its config.json is missing or refused."""
@@ -114,6 +128,11 @@ def parse_spec(config: Config) -> ModelSpec:
         raise SetupError(
             f"config.json has hidden_act {config['hidden_act']!r}; only 'silu' is supported"
         )
+    if "sliding_attention" in (config.get("layer_types") or ()):
+        raise SetupError(
+            "config.json has layer_types with sliding_attention: attention windows are not "
+            "supported"
+        )
     num_heads = _positive(config, "num_attention_heads")
     hidden_dim = _positive(config, "hidden_size")
     return ModelSpec(
@@ -121,7 +140,9 @@ def parse_spec(config: Config) -> ModelSpec:
         num_layers=_positive(config, "num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=_positive(config, "num_key_value_heads", default=num_heads),
-        head_dim=_positive(config, "head_dim", default=hidden_dim // num_heads),
+        head_dim=_positive(
+            config, "head_dim", default=family.default_head_dim or hidden_dim // num_heads
+        ),
         hidden_dim=hidden_dim,
         intermediate_dim=_positive(config, "intermediate_size"),
         vocab_size=_positive(config, "vocab_size"),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from runnersvc.ops import Ops
 from servicekit.arith import table_width
-from servicekit.plan import Int32Array
 
 
 class KVCache:
@@ -36,7 +34,6 @@ class KVCache:
         self.page_size = page_size
         self.dummy_page_id = num_pages
         self.dummy_table_idx = max_running_reqs
-        self._device = device
         pages = (2, num_layers, num_pages + 1, page_size, num_kv_heads, head_dim)
         self.buffer = torch.zeros(pages, dtype=dtype, device=device)
         by_loc = self.buffer.view(
@@ -51,15 +48,13 @@ class KVCache:
         """K and V by loc: views [(num_pages + 1) * page_size, num_kv_heads, head_dim]."""
         return self._k_by_layer[layer_idx], self._v_by_layer[layer_idx]
 
-    def write_table(self, rows: Int32Array, positions: Int32Array, locs: Int32Array) -> None:
-        """Writes `page_table[rows[i], positions[i]] = locs[i]`: one copy, one scatter.
+    def write_table(self, rows: Tensor, positions: Tensor, locs: Tensor) -> None:
+        """Writes `page_table[rows[i], positions[i]] = locs[i]` in one scatter.
 
-        The three are [n]; no (row, position) may come twice.
+        The three are int32 [n] on the device; no (row, position) may come twice.
         """
-        if len(rows) == 0:
-            return
-        staged = torch.from_numpy(np.stack((rows, positions, locs))).to(self._device)
-        self._ops.scatter_page_table(self.page_table, *staged)
+        if len(rows):
+            self._ops.scatter_page_table(self.page_table, rows, positions, locs)
 
     def check_integrity(self) -> None:
         """Asserts that every entry is a loc, and those of the dummy row are of the dummy page."""

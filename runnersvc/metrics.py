@@ -45,7 +45,18 @@ def collected(runner: Runner | None) -> Iterator[Metric]:
             "How long the executor stood idle before plans.",
             totals.waited_us / 1e6,
         ),
-        ("executor_device_seconds", "How long it executed plans.", totals.device_us / 1e6),
+        (
+            "executor_launch_seconds",
+            "How long it handed steps to the device.",
+            totals.launch_us / 1e6,
+        ),
+        ("executor_device_seconds", "How long the device executed steps.", totals.device_us / 1e6),
+        ("graph_steps", "Steps that ran as a captured CUDA graph.", totals.graph_steps),
+        (
+            "eager_decode_steps",
+            "Decode steps that ran without a CUDA graph: on a CPU, or of too many rows.",
+            totals.eager_decode_steps,
+        ),
     )
     for name, meaning, total in counters:
         yield CounterMetricFamily(PREFIX + name, meaning, total)

@@ -2,95 +2,101 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import gc
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from runnersvc.capacity import Capacity
 from runnersvc.decode_graph import DecodeGraphs
+from runnersvc.executor import AtOnce, Launched
 from runnersvc.families import ModelSpec
+from runnersvc.in_flight import FlightRing
 from runnersvc.kv_cache import KVCache
+from runnersvc.memory import MemoryUse, PoolChoice
 from runnersvc.ops import ops_of
-from runnersvc.row_state import RowState
+from runnersvc.row_state import OpenedRows, RowState, opened_rows
 from runnersvc.step import Step
+from runnersvc.step_arrays import step_arrays, step_of
 from runnersvc.transformer import Transformer
-from runnersvc.weights import Checkpoint
+from runnersvc.trial import largest_plan
+from runnersvc.weights import Weights
 from servicekit.errors import SetupError
 from servicekit.plan import Int32Array, Plan
+
+_NUM_OPENED = len(OpenedRows._fields)
+_NUM_WRITTEN = 3  # arrays of a table write
 
 
 class ModelRunner:
     """Owns everything on the device. Plans are trusted: whoever calls has refused the bad ones.
 
-    The constructor reads the weights; SetupError if they do not fit `spec`. With `num_threads` it
-    sets torch's number of threads, of the whole process. One thread at a time may call `execute`.
+    The constructor takes over `weights`, and on a GPU tries the largest step and captures graphs
+    before it makes the page pool. One thread at a time may launch. Errors: SetupError when the
+    model is not made for so many positions, or memory does not suffice.
     """
 
     def __init__(
         self,
-        model_dir: Path,
+        weights: Weights,
         spec: ModelSpec,
+        capacity: Capacity,
+        pool: PoolChoice,
         *,
         dtype: torch.dtype,
         device: torch.device,
-        num_pages: int,
-        page_size: int,
-        max_running_reqs: int,
-        max_seq_len: int,
-        num_threads: int | None = None,
     ) -> None:
-        if max_seq_len > spec.max_position_embeddings:
+        if capacity.max_seq_len > spec.max_position_embeddings:
             raise SetupError(
-                f"max_seq_len is {max_seq_len}; the model was made for "
+                f"max_seq_len is {capacity.max_seq_len}; the model was made for "
                 f"{spec.max_position_embeddings} positions, lower it to that"
             )
-        if num_threads is not None:
-            torch.set_num_threads(num_threads)
-        self._device = device
-        self._ops = ops_of(device, page_size)
+        self._spec, self._capacity = spec, capacity
+        self._dtype, self._device = dtype, device
+        self._ops = ops_of(device, capacity.page_size)
+        self._flights: FlightRing | None = None  # None: the CPU executes while it launches
         with torch.inference_mode():
-            with Checkpoint(model_dir, spec, dtype, device) as checkpoint:
-                self._transformer = Transformer(spec, checkpoint, max_seq_len, self._ops)
-            self._row_state = RowState(max_running_reqs, device)
-            self._kv_cache = KVCache(
-                num_layers=spec.num_layers,
-                num_kv_heads=spec.num_kv_heads,
-                head_dim=spec.head_dim,
-                num_pages=num_pages,
-                page_size=page_size,
-                max_running_reqs=max_running_reqs,
-                max_seq_len=max_seq_len,
-                dtype=dtype,
-                device=device,
-                ops=self._ops,
-            )
-            self._graphs = self._captured() if device.type == "cuda" else None
+            self._row_state = RowState(capacity.max_running_reqs, device)
+            self._transformer = Transformer(spec, weights, capacity.max_seq_len, self._ops)
+            if device.type == "cuda":
+                self._flights = FlightRing(capacity.max_running_reqs, device)
+            page_bytes = capacity.page_size * spec.token_bytes(dtype.itemsize)
+            use = self._tried() if device.type == "cuda" else None
+            self._make_pool(pool.num_pages_of(capacity.page_size, page_bytes, use))
 
-    def _captured(self) -> DecodeGraphs:
-        def forward(step: Step) -> Tensor:
-            return self._transformer.forward(step, self._kv_cache)
+    @property
+    def num_pages(self) -> int:
+        """Pages that may be given out."""
+        return self._kv_cache.num_pages
 
-        return DecodeGraphs(forward, self._ops, self._row_state, self._kv_cache)
+    @torch.inference_mode()
+    def launch(self, plan: Plan) -> Launched:
+        """Enqueues what the plan says; on a CPU executes it. Blocks while IN_FLIGHT plans have not
+        been waited for.
+        """
+        if self._flights is None:
+            return AtOnce(self.execute, plan)
+        flight = self._flights.take()
+        use_graph = plan.only_decodes and self._graphs.hold(len(plan.step_rows))
+        staged = flight.stage(self._arrays(plan, use_graph=use_graph))
+        flight.begin()
+        sampled = self._apply(plan, staged, use_graph=use_graph)
+        flight.end(sampled, from_graph=use_graph)
+        return flight
 
     @torch.inference_mode()
     def execute(self, plan: Plan) -> Int32Array:
-        """Applies the plan and returns the sampled ids, one for each sampling row in plan order."""
-        self._row_state.open(plan.open_rows)
-        self._kv_cache.write_table(plan.write_rows, plan.write_positions, plan.write_locs)
-        if len(plan.step_rows) == 0:
-            return np.empty(0, np.int32)
-        if self._graphs is not None and _only_decodes(plan):
-            lens = plan.step_cached_lens + 1
-            rows_and_lens = torch.from_numpy(np.stack((plan.step_rows, lens))).to(self._device)
-            graph_sampled: Int32Array = self._graphs.replay(rows_and_lens).int().cpu().numpy()
-            return graph_sampled
-        logits = self._transformer.forward(self._stage(plan), self._kv_cache)
-        if len(logits) == 0:
-            return np.empty(0, np.int32)
-        return self._sample(plan, logits)
+        """Executes the plan to its end. Returns the sampled ids, one for each sampling row in plan
+        order.
+        """
+        if self._flights is not None:
+            return self.launch(plan).wait().sampled_ids
+        arrays = self._arrays(plan, use_graph=False)
+        joined = torch.from_numpy(np.concatenate(arrays))
+        staged = list(torch.split(joined, [len(array) for array in arrays]))
+        sampled_ids: Int32Array = self._apply(plan, staged, use_graph=False).numpy()
+        return sampled_ids
 
     def read_table(self) -> Int32Array:
         """[max_running_reqs + 1, width]: the loc of each position of each row, on the host; a view
@@ -103,61 +109,76 @@ class ModelRunner:
         """Asserts what must hold between plans."""
         self._kv_cache.check_integrity()
 
-    def _sample(self, plan: Plan, logits: Tensor) -> Int32Array:
-        samples = plan.step_samples
-        lens = plan.step_cached_lens[samples] + plan.step_extend_lens[samples]
-        rows, positions = self._copy(plan.step_rows[samples], lens)
-        chosen = self._row_state.sampling(rows)
-        token_ids = self._ops.sample(logits, *chosen, positions)
-        self._row_state.set_last_token(rows, token_ids)
-        sampled: Int32Array = token_ids.int().cpu().numpy()
+    def _arrays(self, plan: Plan, *, use_graph: bool) -> list[Int32Array]:
+        """All that the device needs of a plan: rows that open, the table write, the step."""
+        write = plan.write_rows, plan.write_positions, plan.write_locs
+        step: tuple[Int32Array, ...] = ()
+        if use_graph:
+            step = self._graphs.arrays(plan)
+        elif len(plan.step_rows):
+            step = step_arrays(plan)
+        return [*opened_rows(plan.open_rows), *write, *step]
+
+    def _apply(self, plan: Plan, staged: list[Tensor], *, use_graph: bool) -> Tensor:
+        """Enqueues it all; the sampled ids, int32 [S]."""
+        self._row_state.open(*staged[:_NUM_OPENED])
+        step_begins = _NUM_OPENED + _NUM_WRITTEN
+        self._kv_cache.write_table(*staged[_NUM_OPENED:step_begins])
+        staged_step = staged[step_begins:]
+        if not staged_step:
+            return self._row_state.last_token[:0]
+        if use_graph:
+            return self._graphs.replay(*staged_step)[: len(plan.step_rows)]
+        rows, positions = staged_step[-2:]
+        step = step_of(
+            staged_step, self._row_state.last_token, self._kv_cache.page_table, self._ops
+        )
+        logits = self._transformer.forward(step, self._kv_cache)
+        if len(rows) == 0:
+            return rows
+        token_ids = self._ops.sample(logits, *self._row_state.sampling, positions, rows=rows)
+        sampled = torch.empty_like(rows)
+        self._ops.remember(self._row_state.last_token, rows, token_ids, sampled)
         return sampled
 
-    def _stage(self, plan: Plan) -> Step:
-        """Lays the step out as tensors; what comes from the host goes to the device in one copy."""
-        cached_lens, extend_lens = plan.step_cached_lens, plan.step_extend_lens
-        ends = np.cumsum(extend_lens, dtype=np.int32)  # of each row, among the T tokens
-        of_row = np.repeat(np.arange(len(ends)), extend_lens)  # [T] which row of the step
-        positions = np.arange(ends[-1], dtype=np.int32) + (cached_lens + extend_lens - ends)[of_row]
-        decodes = extend_lens == 1
-        (
-            token_rows, token_positions, literal_tokens, literal_ids,
-            decode_rows, decode_seq_lens, decode_tokens,
-            prefill_rows, prefill_cached_lens, prefill_extend_lens, prefill_tokens,
-            sampling_tokens,
-        ) = self._copy(
-            plan.step_rows[of_row], positions,
-            np.flatnonzero(plan.step_num_literals[of_row]), plan.literal_ids,
-            plan.step_rows[decodes], cached_lens[decodes] + 1,
-            np.flatnonzero(decodes[of_row]),
-            plan.step_rows[~decodes], cached_lens[~decodes], extend_lens[~decodes],
-            np.flatnonzero(~decodes[of_row]),
-            ends[plan.step_samples] - 1,
-        )  # fmt: skip
-        page_table = self._kv_cache.page_table
-        token_ids = self._row_state.last_token.index_select(0, token_rows)
-        token_ids[literal_tokens] = literal_ids
-        return Step(
-            token_ids=token_ids,
-            positions=token_positions,
-            out_locs=self._ops.read_page_table(page_table, token_rows, token_positions),
-            decode_rows=decode_rows,
-            decode_seq_lens=decode_seq_lens,
-            decode_tokens=None if decodes.all() else decode_tokens,
-            prefill_rows=prefill_rows,
-            prefill_cached_lens=prefill_cached_lens,
-            prefill_extend_lens=prefill_extend_lens,
-            prefill_tokens=prefill_tokens if decodes.any() else None,
-            sampling_tokens=sampling_tokens,
+    def _make_pool(self, num_pages: int) -> None:
+        spec, capacity = self._spec, self._capacity
+        self._kv_cache = KVCache(
+            num_layers=spec.num_layers,
+            num_kv_heads=spec.num_kv_heads,
+            head_dim=spec.head_dim,
+            num_pages=num_pages,
+            page_size=capacity.page_size,
+            max_running_reqs=capacity.max_running_reqs,
+            max_seq_len=capacity.max_seq_len,
+            dtype=self._dtype,
+            device=self._device,
+            ops=self._ops,
+        )
+        self._graphs = DecodeGraphs(
+            self._forward,
+            self._ops,
+            self._row_state,
+            self._kv_cache,
+            max_rows=0 if self._flights is None else capacity.max_graph_rows,
         )
 
-    def _copy(self, *arrays: NDArray[np.integer[Any]]) -> tuple[Tensor, ...]:
-        """The arrays, each [n] of its own length, as int32 tensors on the device, in one copy."""
-        joined = np.concatenate(arrays, dtype=np.int32, casting="same_kind")
-        staged = torch.from_numpy(joined).to(self._device)
-        return torch.split(staged, [len(array) for array in arrays])
+    def _forward(self, step: Step) -> Tensor:
+        return self._transformer.forward(step, self._kv_cache)
 
-
-def _only_decodes(plan: Plan) -> bool:
-    """Whether every row computes the token that it sampled last, and samples."""
-    return len(plan.literal_ids) == 0 and bool(plan.step_samples.all())
+    def _tried(self) -> MemoryUse:
+        """What the card has to hold beside the pool: graphs are captured and the largest step is
+        run on a pool of one page, which is then given up.
+        """
+        torch.cuda.empty_cache()
+        weights_bytes = torch.cuda.memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+        self._make_pool(1)
+        graphs_bytes = torch.cuda.memory_reserved() - weights_bytes
+        self.execute(largest_plan(self._capacity))
+        step_bytes = torch.cuda.max_memory_reserved() - graphs_bytes - weights_bytes
+        del self._kv_cache, self._graphs
+        gc.collect()
+        torch.cuda.empty_cache()
+        free_bytes, card_bytes = torch.cuda.mem_get_info()
+        return MemoryUse(card_bytes, free_bytes, weights_bytes, step_bytes, graphs_bytes)

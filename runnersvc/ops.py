@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from servicekit.errors import SetupError
+
 
 class PlansAttention(Protocol):
     """What an attention needs beside its arguments, the same for every layer of a step."""
@@ -33,14 +35,34 @@ class Ops(NamedTuple):
 
     scatter_page_table: Callable[..., None]
     read_page_table: Callable[..., Tensor]
+    decode_inputs: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    remember: Callable[..., None]
     rms_norm: Callable[..., Tensor]
     rotary_store: Callable[..., None]
     decode_attention: Callable[..., Tensor]
     prefill_attention: Callable[..., Tensor]
     silu_mul: Callable[..., Tensor]
+    skinny_linear: Callable[..., Tensor]
+    suits_skinny_linear: Callable[..., bool]  # whether it is the fastest that there is
     sample: Callable[..., Tensor]
     plan_decode: PlansAttention  # once a step, for all layers
     plan_prefill: PlansAttention
+
+
+def check_kernels(head_dim: int, group: int, dtype: torch.dtype) -> None:
+    """Whether the GPU kernels are made for a model: `group` query heads a KV head.
+
+    Errors: SetupError for a head_dim or a dtype without a kernel, or a tuning table that is broken.
+    """
+    from kernels.gpu import linear_tuning
+    from kernels.gpu.attention_tuning import decode_config, prefill_config
+
+    try:
+        linear_tuning.load()
+        decode_config(head_dim, group, 1, dtype)
+        prefill_config(head_dim, group, dtype)
+    except ValueError as error:
+        raise SetupError(str(error)) from error
 
 
 def ops_of(device: torch.device, page_size: int) -> Ops:
@@ -53,17 +75,23 @@ def _torch_ops() -> Ops:
     from kernels.reference.page_table import read_page_table, scatter_page_table
     from kernels.reference.rms_norm import rms_norm
     from kernels.reference.rotary_store import rotary_store
+    from kernels.reference.row_tokens import decode_inputs, remember
     from kernels.reference.sampling import sample
     from kernels.reference.silu_mul import silu_mul
+    from kernels.reference.skinny_linear import skinny_linear
 
     return Ops(
         scatter_page_table,
         read_page_table,
+        decode_inputs,
+        remember,
         rms_norm,
         rotary_store,
         decode_attention,
         prefill_attention,
         silu_mul,
+        skinny_linear,
+        lambda *_, **__: False,
         sample,
         plan_decode=lambda _, *rows: {},
         plan_prefill=lambda _, *rows: {},
@@ -72,21 +100,28 @@ def _torch_ops() -> Ops:
 
 def _triton_ops(page_size: int) -> Ops:
     from kernels.gpu.decode_attention import decode_attention
+    from kernels.gpu.linear_tuning import suits
     from kernels.gpu.page_table import read_page_table, scatter_page_table
     from kernels.gpu.prefill_attention import prefill_attention
     from kernels.gpu.rms_norm import rms_norm
     from kernels.gpu.rotary_store import rotary_store
+    from kernels.gpu.row_tokens import decode_inputs, remember
     from kernels.gpu.sampling import sample
     from kernels.gpu.silu_mul import silu_mul
+    from kernels.gpu.skinny_linear import skinny_linear
 
     return Ops(
         scatter_page_table,
         read_page_table,
+        decode_inputs,
+        remember,
         rms_norm,
         rotary_store,
         partial(decode_attention, page_size=page_size),
         partial(prefill_attention, page_size=page_size),
         silu_mul,
+        skinny_linear,
+        suits,
         sample,
         _plan_decode,
         _plan_prefill,

@@ -31,7 +31,10 @@ class Totals:
     attached: int = 0
     executed_plans: int = 0
     sampled_tokens: int = 0
+    graph_steps: int = 0
+    eager_decode_steps: int = 0  # that no captured CUDA graph was there for
     waited_us: int = 0
+    launch_us: int = 0
     device_us: int = 0
     refused_by_reason: Counter[str] = field(default_factory=Counter)
 
@@ -168,7 +171,10 @@ class Runner:
             self._kept[plan.plan_id] = answer
             self.totals.executed_plans += 1
             self.totals.sampled_tokens += len(answer.sampled_ids)
+            self.totals.graph_steps += answer.from_graph
+            self.totals.eager_decode_steps += plan.only_decodes and not answer.from_graph
             self.totals.waited_us += answer.waited_us
+            self.totals.launch_us += answer.launch_us
             self.totals.device_us += answer.device_us
         if self._send is not None:
             self._send(answer)

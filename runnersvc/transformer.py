@@ -14,18 +14,18 @@ from runnersvc.linear import Linear
 from runnersvc.ops import Ops
 from runnersvc.rope import inverse_frequencies
 from runnersvc.step import Step
-from runnersvc.weights import Checkpoint, LayerWeights
+from runnersvc.weights import LayerWeights, Weights
 
 
 class Transformer:
     """The parameters of one model and its forward. Nothing here changes after start."""
 
-    def __init__(self, spec: ModelSpec, checkpoint: Checkpoint, max_seq_len: int, ops: Ops) -> None:
+    def __init__(self, spec: ModelSpec, weights: Weights, max_seq_len: int, ops: Ops) -> None:
         self._spec, self._ops = spec, ops
-        outside = checkpoint.model()
-        self._embedding, self._final_norm = outside.embedding, outside.final_norm
-        self._head = Linear(outside.head)
-        self._layers = [_Layer(spec, weights, ops) for weights in checkpoint.layers()]
+        outside = weights.model()
+        self._embedding = outside.embedding
+        self._head = Linear(outside.head, ops, norm=outside.final_norm, eps=spec.rms_eps)
+        self._layers = [_Layer(spec, layer, ops) for layer in weights.layers()]
         frequencies = inverse_frequencies(spec.rope, spec.head_dim)
         self._rotary = rotary_tables(frequencies.to(outside.embedding.device), max_seq_len)
 
@@ -39,18 +39,21 @@ class Transformer:
             hidden = layer.forward(hidden, step, self._rotary, caches, attention)
         if step.sampling_tokens is not None:
             hidden = hidden.index_select(0, step.sampling_tokens)
-        return self._head(self._ops.rms_norm(hidden, self._final_norm, self._spec.rms_eps))
+        return self._head(hidden)
 
 
 class _Layer:
     def __init__(self, spec: ModelSpec, weights: LayerWeights, ops: Ops) -> None:
         self._ops = ops
-        self._eps = spec.rms_eps
         self._num_heads, self._num_kv_heads = spec.num_heads, spec.num_kv_heads
         self._head_dim = spec.head_dim
-        self._attention_norm, self._mlp_norm = weights.attention_norm, weights.mlp_norm
-        self._qkv, self._o = Linear(weights.qkv), Linear(weights.o)
-        self._gate_up, self._down = Linear(weights.gate_up), Linear(weights.down)
+        self._head_norms = weights.q_norm, weights.k_norm, spec.rms_eps
+        self._qkv = Linear(weights.qkv, ops, norm=weights.attention_norm, eps=spec.rms_eps)
+        self._o = Linear(weights.o, ops)
+        self._gate_up = Linear(
+            weights.gate_up, ops, norm=weights.mlp_norm, eps=spec.rms_eps, gated=True
+        )
+        self._down = Linear(weights.down, ops)
 
     def forward(
         self,
@@ -60,12 +63,13 @@ class _Layer:
         caches: tuple[Tensor, Tensor],
         attention: StepAttention,
     ) -> Tensor:
-        """One layer on `hidden` [T, hidden_dim]."""
-        ops, heads = self._ops, [self._num_heads, self._num_kv_heads, self._num_kv_heads]
-        qkv = self._qkv(ops.rms_norm(hidden, self._attention_norm, self._eps))
+        """One layer on `hidden` [T, hidden_dim], which it may overwrite."""
+        heads = [self._num_heads, self._num_kv_heads, self._num_kv_heads]
+        qkv = self._qkv(hidden)
         q, k, v = torch.split(qkv.view(-1, sum(heads), self._head_dim), heads, dim=1)
-        ops.rotary_store(q, k, v, *rotary_tables, step.positions, *caches, step.out_locs)
+        self._ops.rotary_store(
+            q, k, v, *rotary_tables, step.positions, *caches, step.out_locs, *self._head_norms
+        )
         attended = attention(q, caches)
         hidden = self._o(attended.view(len(hidden), -1), add=hidden)
-        gate_up = self._gate_up(ops.rms_norm(hidden, self._mlp_norm, self._eps))
-        return self._down(ops.silu_mul(gate_up), add=hidden)
+        return self._down(self._gate_up(hidden), add=hidden)

@@ -5,12 +5,13 @@ Format: https://huggingface.co/docs/safetensors, one file, or several and an ind
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,6 +24,8 @@ from servicekit.model_dir import weight_files
 IGNORED = re.compile(r"rotary_emb\.inv_freq$")  # older checkpoints store it; config.json has it
 HEAD = "lm_head.weight"
 
+Load: TypeAlias = Callable[..., Tensor]  # the tensors of some names, one below the other
+
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
@@ -30,6 +33,8 @@ class LayerWeights:
 
     attention_norm: Tensor  # [hidden]
     qkv: Tensor  # [(num_heads + 2 * num_kv_heads) * head_dim, hidden]: all q, all k, all v
+    q_norm: Tensor | None  # [head_dim], with k_norm, in families that have them
+    k_norm: Tensor | None
     o: Tensor  # [hidden, num_heads * head_dim]
     mlp_norm: Tensor  # [hidden]
     gate_up: Tensor  # [2 * intermediate, hidden]: all gates first
@@ -71,25 +76,11 @@ class Checkpoint:
 
     def model(self) -> ModelWeights:
         """The weights outside the layers."""
-        embedding = self._load("model.embed_tokens.weight")
-        head = embedding if self._spec.tie_word_embeddings else self._load(HEAD)
-        return ModelWeights(
-            embedding=embedding, final_norm=self._load("model.norm.weight"), head=head
-        )
+        return outside_layers(self._spec, self._load)
 
     def layers(self) -> Iterator[LayerWeights]:
         """The layers in order, each read when it is asked for."""
-        for layer_idx in range(self._spec.num_layers):
-            p = f"model.layers.{layer_idx}."
-            attn, mlp = p + "self_attn.", p + "mlp."
-            yield LayerWeights(
-                attention_norm=self._load(p + "input_layernorm.weight"),
-                qkv=self._load(*(f"{attn}{name}_proj.weight" for name in "qkv")),
-                o=self._load(attn + "o_proj.weight"),
-                mlp_norm=self._load(p + "post_attention_layernorm.weight"),
-                gate_up=self._load(mlp + "gate_proj.weight", mlp + "up_proj.weight"),
-                down=self._load(mlp + "down_proj.weight"),
-            )
+        return every_layer(self._spec, self._load)
 
     def _open(self, opening: ExitStack, path: Path) -> None:
         try:
@@ -132,6 +123,43 @@ class Checkpoint:
         return torch.cat([part.to(self._device, self._dtype) for part in parts])
 
 
+class Weights(Protocol):
+    """Where a transformer's parameters come from: a checkpoint, or nowhere."""
+
+    def model(self) -> ModelWeights: ...
+    def layers(self) -> Iterator[LayerWeights]: ...
+
+
+def outside_layers(spec: ModelSpec, load: Load) -> ModelWeights:
+    """What `load` has outside the layers."""
+    embedding = load("model.embed_tokens.weight")
+    head = embedding if spec.tie_word_embeddings else load(HEAD)
+    return ModelWeights(embedding=embedding, final_norm=load("model.norm.weight"), head=head)
+
+
+def every_layer(spec: ModelSpec, load: Load) -> Iterator[LayerWeights]:
+    """What `load` has of the layers, in order, each loaded when it is asked for."""
+    for layer_idx in range(spec.num_layers):
+        p = f"model.layers.{layer_idx}."
+        attn, mlp = p + "self_attn.", p + "mlp."
+        has_qk_norm = spec.family.has_qk_norm
+        yield LayerWeights(
+            attention_norm=load(p + "input_layernorm.weight"),
+            qkv=load(*(f"{attn}{name}_proj.weight" for name in "qkv")),
+            q_norm=load(attn + "q_norm.weight") if has_qk_norm else None,
+            k_norm=load(attn + "k_norm.weight") if has_qk_norm else None,
+            o=load(attn + "o_proj.weight"),
+            mlp_norm=load(p + "post_attention_layernorm.weight"),
+            gate_up=load(mlp + "gate_proj.weight", mlp + "up_proj.weight"),
+            down=load(mlp + "down_proj.weight"),
+        )
+
+
+def weight_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Of all parameters of `spec`."""
+    return sum(math.prod(shape) for shape in expected_shapes(spec).values()) * dtype.itemsize
+
+
 def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """Every tensor that a checkpoint of `spec` must hold, by its stored name."""
     hidden, inner = spec.hidden_dim, spec.intermediate_dim
@@ -151,6 +179,8 @@ def expected_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
         "model.embed_tokens.weight": (spec.vocab_size, hidden),
         "model.norm.weight": (hidden,),
     }
+    if spec.family.has_qk_norm:
+        of_a_layer |= {f"self_attn.{name}_norm": (spec.head_dim,) for name in "qk"}
     if not spec.tie_word_embeddings:
         shapes[HEAD] = (spec.vocab_size, hidden)
     for layer_idx in range(spec.num_layers):

@@ -55,6 +55,16 @@ class Plan:
     literal_ids: Int32Array
     want_digest: bool = False  # the result has a table_digest
 
+    @property
+    def only_decodes(self) -> bool:
+        """There are rows, and each computes the token it sampled last, and samples again."""
+        return (
+            len(self.step_rows) > 0
+            and len(self.literal_ids) == 0
+            and bool(self.step_samples.all())
+            and bool((self.step_extend_lens == 1).all())
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -65,6 +75,9 @@ class Result:
     waited_us: int  # the executor waited so long for the plan
     device_us: int  # execution of the step
     table_digest: int | None = None  # unsigned, 64 bits; None: the plan did not ask for it
+    launch_us: int = 0  # handing the step to the device
+    gap_us: int | None = None  # from the last kernel of the step before to the first; None: unknown
+    from_graph: bool = False  # the step ran as a captured CUDA graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +107,7 @@ class RunnerDescription:
     vocab_size: int
     rank: int
     num_ranks: int
+    max_step_tokens: int = 0  # 0: any
 
     @property
     def pool_tokens(self) -> int:

@@ -73,6 +73,9 @@ def encode_result(result: Result) -> pb.Result:
         waited_us=result.waited_us,
         device_us=result.device_us,
         table_digest=result.table_digest,
+        launch_us=result.launch_us,
+        gap_us=result.gap_us,
+        from_graph=result.from_graph,
     )
 
 
@@ -83,6 +86,9 @@ def decode_result(message: pb.Result) -> Result:
         waited_us=message.waited_us,
         device_us=message.device_us,
         table_digest=message.table_digest if message.HasField("table_digest") else None,
+        launch_us=message.launch_us,
+        gap_us=message.gap_us if message.HasField("gap_us") else None,
+        from_graph=message.from_graph,
     )
 
 

@@ -1,8 +1,8 @@
-"""Whole decode steps of one model on this GPU, through plans: `python -m bench.gpu.decode_step`.
+"""Whole decode steps of a model on this GPU, through plans: `python -m bench.gpu.decode_step`.
 
-Random weights in the shapes of Qwen3-0.6B (without its QK-norm), bfloat16, page size 16, greedy.
-Writes `step` of h200.json: microseconds of a step, host to host, by rows and context; what the
-graph alone takes is `graph_us`. `--json PATH` writes elsewhere.
+Random weights, bfloat16, page size 16, temperature 0.6, two plans always under way. Writes `step`
+of h200.json, by model and rows x context: `us` of a step from plan to plan; where they go on the
+device, by the profiler: `gemm_us`, `attention_us`, `rest_us`; and `gap_us` between two steps.
 """
 
 from __future__ import annotations
@@ -10,114 +10,149 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 import time
+from collections import Counter, deque
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from torch.profiler import ProfilerActivity, profile
 
 from bench.gpu.results import H200, commit
-from runnersvc.families import load_spec
+from runnersvc.config import RunnerConfig
+from runnersvc.executor import Executed, Launched
 from runnersvc.model_runner import ModelRunner
+from runnersvc.server import checked, load
 from servicekit.plan import Int32Array, Plan, RowOpen
 
-PAGE_SIZE, MAX_SEQ_LEN, MAX_ROWS = 16, 2048, 256
-CASES = ((1, 1000), (8, 1000), (32, 1000), (128, 900), (256, 1000))
-STEPS = 60
+MODELS = Path(__file__).parents[1] / "models"
+PAGE_SIZE, MAX_ROWS = 16, 256
+CASES = ((1, 640), (1, 1000), (8, 640), (32, 640), (32, 1000), (128, 900), (256, 1000))
+STEPS, PROFILED_STEPS, UNDER_WAY = 60, 5, 2
+ATTENTION = ("attend", "combine", "plan_kernel")
+GEMM = ("gemm", "gemv", "nvjet", "cutlass", "linear", "splitK")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", type=Path, default=H200)
-    path: Path = parser.parse_args().json
-    with tempfile.TemporaryDirectory() as model_dir:
-        _save_model(Path(model_dir))
-        began = time.perf_counter()
-        runner = ModelRunner(
-            Path(model_dir),
-            load_spec(Path(model_dir)),
-            dtype=torch.bfloat16,
-            device=torch.device("cuda"),
-            num_pages=MAX_ROWS * 1100 // PAGE_SIZE,
-            page_size=PAGE_SIZE,
-            max_running_reqs=MAX_ROWS,
-            max_seq_len=MAX_SEQ_LEN,
-        )
-        print(f"loaded and captured in {time.perf_counter() - began:.1f} s")
-        figures = {f"{rows}x{context}": _case(runner, rows, context) for rows, context in CASES}
-    for case, figure in figures.items():
-        print(case, figure)
+    parser.add_argument("--model", action="append", help="of bench/models; qwen3-0.6b, qwen3-14b")
+    parser.add_argument("--kernels", action="store_true", help="print every kernel's share")
+    args = parser.parse_args()
+    path: Path = args.json
     results = json.loads(path.read_text()) if path.exists() else {}
-    results.setdefault("step", {})["0.6b without qk_norm"] = {
-        "commit": commit(),
-        "torch": torch.__version__,
-        **figures,
-    }
+    for name in args.model or ["qwen3-0.6b", "qwen3-14b"]:
+        began = time.perf_counter()
+        config = RunnerConfig(
+            listen="",
+            model=str(MODELS / name),
+            device="cuda",
+            load_format="dummy",
+            page_size=PAGE_SIZE,
+            kv_tokens=MAX_ROWS * 1100,
+            max_running_reqs=MAX_ROWS,
+            max_seq_len=2048,
+        )
+        runner, _ = load(config, checked(config))
+        print(f"{name}: loaded and captured in {time.perf_counter() - began:.1f} s")
+        figures = {}
+        for rows, context in CASES:
+            figures[f"{rows}x{context}"] = figure = _case(
+                runner, rows, context, show_kernels=args.kernels
+            )
+            print(f"{rows}x{context}", figure, flush=True)
+        results.setdefault("step", {})[name] = {"commit": commit(), **figures}
+        del runner
+        torch.cuda.empty_cache()
     path.write_text(json.dumps(results, indent=2) + "\n")
 
 
-def _save_model(model_dir: Path) -> None:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=151_936,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=MAX_SEQ_LEN,
-        tie_word_embeddings=True,
-        dtype="bfloat16",
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
-    )
-    with torch.device("cuda"):
-        LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(model_dir)
-
-
 @torch.inference_mode()
-def _case(runner: ModelRunner, num_rows: int, context: int) -> dict[str, float]:
+def _case(
+    runner: ModelRunner, num_rows: int, context: int, *, show_kernels: bool
+) -> dict[str, float]:
     """Rows of random K and V: a prompt of one token each, then steps that say they are longer."""
-    rows = np.arange(num_rows, dtype=np.int32)
-    pages = -(-(context + STEPS + 1) // PAGE_SIZE)
-    rng = np.random.default_rng(0)
-    page_ids = rng.permutation(MAX_ROWS * 1100 // PAGE_SIZE)[: num_rows * pages]
-    locs = (page_ids.reshape(num_rows, pages, 1) * PAGE_SIZE + np.arange(PAGE_SIZE)).astype(
-        np.int32
-    )
-    runner._kv_cache.buffer.normal_()  # noqa: SLF001 # zeros would flatter
-    positions = np.tile(np.arange(pages * PAGE_SIZE, dtype=np.int32), num_rows)
-    write = np.repeat(rows, pages * PAGE_SIZE), positions, locs.ravel()
-    opens = tuple(
-        RowOpen(int(row), 1, temperature=0, top_k=0, top_p=1, seed=0, choice=0) for row in rows
-    )
-    ids = rng.integers(0, 151_936, num_rows).astype(np.int32)
-    cached = np.full(num_rows, context - 1, dtype=np.int32)
-    runner.execute(_plan(rows, cached, ids, opens=opens, write=write))
-    seconds = []
-    for step in range(STEPS):
-        plan = _plan(rows, cached + 1 + step, None)
-        began = time.perf_counter()
-        runner.execute(plan)
-        seconds.append(time.perf_counter() - began)
-    graphs = runner._graphs  # noqa: SLF001 # what the graph takes without the host
-    assert graphs is not None
-    rows_and_lens = torch.tensor(np.stack((rows, cached + 2)), device="cuda")
-    began_event, ended_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    graph_us = []
+    steps = _Steps(runner, num_rows, context)
+    for _ in range(UNDER_WAY):
+        steps.launch()
+    device_us, gap_us = [], []
+    began = time.perf_counter()
     for _ in range(STEPS):
-        began_event.record()
-        graphs.replay(rows_and_lens)
-        ended_event.record()
-        ended_event.synchronize()
-        graph_us.append(began_event.elapsed_time(ended_event) * 1000)
+        steps.launch()
+        executed = steps.wait()
+        device_us.append(executed.device_us)
+        gap_us.append(executed.gap_us or 0)
+    us = (time.perf_counter() - began) * 1e6 / STEPS
+    shares = steps.profiled(show_kernels=show_kernels)
+    steps.finish()
     return {
-        "us": round(statistics.median(seconds) * 1e6, 1),
-        "graph_us": round(statistics.median(graph_us), 1),
-        "tok_s": round(num_rows / statistics.median(seconds)),
+        "us": round(us, 1),
+        "device_us": statistics.median(device_us),
+        "gap_us": statistics.median(gap_us),
+        **{f"{name}_us": round(shares[name], 1) for name in ("gemm", "attention", "rest")},
+        "tok_s": round(num_rows / us * 1e6),
     }
+
+
+class _Steps:
+    """Decode steps of rows that are `context` long at first, one token longer each time."""
+
+    def __init__(self, runner: ModelRunner, num_rows: int, context: int) -> None:
+        self._runner = runner
+        self._rows = np.arange(num_rows, dtype=np.int32)
+        self._cached = np.full(num_rows, context - 1, dtype=np.int32)
+        self._launched: deque[Launched] = deque([runner.launch(self._first(context))])
+        self.wait()
+
+    def launch(self) -> None:
+        self._cached = self._cached + 1
+        self._launched.append(self._runner.launch(_plan(self._rows, self._cached, None)))
+
+    def wait(self) -> Executed:
+        return self._launched.popleft().wait()
+
+    def finish(self) -> None:
+        while self._launched:
+            self.wait()
+
+    def profiled(self, *, show_kernels: bool) -> Counter[str]:
+        """Microseconds of a step on the device, by kind."""
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+            for _ in range(PROFILED_STEPS):
+                self.launch()
+                self.wait()
+            torch.cuda.synchronize()
+        shares: Counter[str] = Counter()
+        for event in profiled.key_averages():
+            us = event.device_time_total / PROFILED_STEPS
+            name = event.key
+            kind = (
+                "attention"
+                if any(part in name for part in ATTENTION)
+                else "gemm"
+                if any(part in name for part in GEMM)
+                else "rest"
+            )
+            shares[kind] += us
+            if show_kernels and us > 1:
+                print(f"    {us:9.1f} us  {event.count // PROFILED_STEPS:4d} x  {name[:90]}")
+        return shares
+
+    def _first(self, context: int) -> Plan:
+        num_rows = len(self._rows)
+        pages = -(-(context + STEPS + PROFILED_STEPS + UNDER_WAY + 2) // PAGE_SIZE)
+        rng = np.random.default_rng(0)
+        page_ids = rng.permutation(self._runner.num_pages)[: num_rows * pages]
+        locs = page_ids.reshape(num_rows, pages, 1) * PAGE_SIZE + np.arange(PAGE_SIZE)
+        positions = np.tile(np.arange(pages * PAGE_SIZE, dtype=np.int32), num_rows)
+        write = np.repeat(self._rows, pages * PAGE_SIZE), positions, locs.ravel().astype(np.int32)
+        self._runner._kv_cache.buffer.normal_()  # noqa: SLF001 # zeros would flatter
+        opens = tuple(
+            RowOpen(int(row), 1, temperature=0.6, top_k=0, top_p=1, seed=int(row), choice=0)
+            for row in self._rows
+        )
+        ids = rng.integers(0, 151_936, num_rows).astype(np.int32)
+        return _plan(self._rows, self._cached, ids, opens=opens, write=write)
 
 
 def _plan(

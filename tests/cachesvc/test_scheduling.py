@@ -257,3 +257,9 @@ def test_the_columns_of_a_plan_are_int32() -> None:
             value = getattr(plan, column.name)
             if isinstance(value, np.ndarray) and column.name != "step_samples":
                 assert value.dtype == np.int32, column.name
+
+
+def test_a_step_is_no_larger_than_the_runner_has_memory_for() -> None:
+    core = attached_core(budget=100, max_step_tokens=5)
+    core.submit(1, submission(1, tuple(range(1, 13))))
+    assert [steps_of(plan_of(core))[0][1:3] for _ in range(2)] == [(0, 5), (5, 5)]

@@ -8,13 +8,22 @@ import pytest
 
 from cachesvc.config import CacheConfig
 from gateway.config import GatewayConfig
-from gateway.serve_config import CACHE_SETTINGS, GATEWAY_SETTINGS, RUNNER_SETTINGS, ServeConfig
+from gateway.serve_config import (
+    CACHE_NAMES,
+    CACHE_SETTINGS,
+    GATEWAY_SETTINGS,
+    RUNNER_NAMES,
+    RUNNER_SETTINGS,
+    ServeConfig,
+)
 from runnersvc.config import RunnerConfig
 from servicekit.config import read_settings
 
 VALUES = {
     "device": "cuda",
     "dtype": "bfloat16",
+    "load_format": "dummy",
+    "gpu_memory_fraction": 0.5,
     "grace_s": 3.0,
     "aging_s": 2.0,
     "served_name": "x",
@@ -24,25 +33,25 @@ METRICS = {"cache_metrics": "h:1", "runner_metrics": "h:2"}
 
 
 @pytest.mark.parametrize(
-    ("names", "kind", "required"),
+    ("names", "renamed", "kind", "required"),
     [
-        (RUNNER_SETTINGS, RunnerConfig, ["--listen", "a", "--model", "m"]),
-        (CACHE_SETTINGS, CacheConfig, ["--listen", "a", "--runner", "r"]),
-        (GATEWAY_SETTINGS, GatewayConfig, ["--listen", "a", "--cache", "c", "--model", "m"]),
+        (RUNNER_SETTINGS, RUNNER_NAMES, RunnerConfig, ["--listen", "a", "--model", "m"]),
+        (CACHE_SETTINGS, CACHE_NAMES, CacheConfig, ["--listen", "a", "--runner", "r"]),
+        (GATEWAY_SETTINGS, {}, GatewayConfig, ["--listen", "a", "--cache", "c", "--model", "m"]),
     ],
 )
 def test_each_is_a_setting_of_its_service(
-    names: tuple[str, ...], kind: type[Any], required: list[str]
+    names: tuple[str, ...], renamed: dict[str, str], kind: type[Any], required: list[str]
 ) -> None:
     for name in names:
         value = (VALUES | METRICS).get(name, 2048)
-        arguments = ServeConfig(**{name: value}).arguments(names)
+        arguments = ServeConfig(**{name: value}).arguments(names, renamed)
         config = read_settings(kind, required + arguments, prog="p", description="d")
-        own_name = "metrics" if name in METRICS else name
-        assert getattr(config, own_name) == value
+        assert getattr(config, renamed.get(name, name)) == value
 
 
 def test_what_is_not_given_is_left_to_the_service() -> None:
     config = ServeConfig(cache_metrics="h:1")
-    assert config.arguments(RUNNER_SETTINGS) == config.arguments(GATEWAY_SETTINGS) == []
-    assert config.arguments(CACHE_SETTINGS) == ["--metrics", "h:1"]
+    assert config.arguments(RUNNER_SETTINGS, RUNNER_NAMES) == []
+    assert config.arguments(GATEWAY_SETTINGS, {}) == []
+    assert config.arguments(CACHE_SETTINGS, CACHE_NAMES) == ["--metrics", "h:1"]

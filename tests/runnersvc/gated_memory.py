@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 
+from runnersvc.executor import AtOnce
 from servicekit.plan import Int32Array, Plan, RunnerDescription
 from tests.cachesvc.fake_runner import FakeMemory
 
@@ -18,6 +19,9 @@ class GatedMemory(FakeMemory):
         self.gate = threading.Event()
         self.gate.set()
         self.num_executed = 0
+
+    def launch(self, plan: Plan) -> AtOnce:
+        return AtOnce(self.execute, plan)
 
     def execute(self, plan: Plan) -> Int32Array:
         self.gate.wait()

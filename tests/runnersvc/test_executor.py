@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from runnersvc.executor import Answer, Executor
+from runnersvc.executor import Answer, AtOnce, Executed, Executor
 from servicekit.plan import Int32Array, Plan, Refusal, Result
 from servicekit.table_digest import table_digest
 from tests.cachesvc.builders import ints, plan, row_open
@@ -25,6 +25,9 @@ class Model:
         self.gate.set()
         self.executed: list[int] = []
         self.threads: set[int] = set()
+
+    def launch(self, work: Plan) -> AtOnce:
+        return AtOnce(self.execute, work)
 
     def execute(self, work: Plan) -> Int32Array:
         self.gate.wait()
@@ -135,6 +138,55 @@ def test_it_waits_for_no_reader(bench: Bench) -> None:
     bench.executor.stop()
     assert bench.model.executed == list(range(20, 120))
     bench.executor = Executor(bench.model, 3, lambda *_: None, bench.failures.put)
+
+
+class Device(Model):
+    """Executes what was launched when `gate` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launched: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def launch(self, work: Plan) -> Device.Later:  # type: ignore[override]
+        self.launched.put(work.plan_id)
+        return Device.Later(self, work.plan_id)
+
+    @dataclass
+    class Later:
+        device: Device
+        plan_id: int
+
+        def wait(self) -> Executed:
+            self.device.gate.wait()
+            if self.plan_id == 13:
+                raise ValueError("unlucky")
+            return Executed(ints(self.plan_id), device_us=70, gap_us=9, from_graph=True)
+
+
+def test_the_next_plan_is_launched_while_the_device_is_at_the_one_before() -> None:
+    device = Device()
+    device.gate.clear()
+    bench = Bench(device)
+    for plan_id in (1, 2, 3):
+        bench.executor.put(plan(plan_id))
+    assert [device.launched.get(timeout=10) for _ in range(3)] == [1, 2, 3]
+    assert bench.published.empty()
+    device.gate.set()
+    results = [answer for answer in bench.answers(3) if isinstance(answer, Result)]
+    assert [result.plan_id for result in results] == [1, 2, 3]
+    assert {(r.device_us, r.gap_us, r.from_graph) for r in results} == {(70, 9, True)}
+    bench.executor.stop()
+
+
+def test_a_failure_on_the_device_is_reported_after_the_results_before_it() -> None:
+    bench = Bench(Device())
+    for plan_id in (12, 13):
+        bench.executor.put(plan(plan_id))
+    assert str(bench.failures.get(timeout=10)) == "unlucky"
+    bench.executor.put(plan(14))
+    bench.executor.stop()
+    assert [answer.plan_id for answer in bench.answers(1)] == [12]
+    assert bench.published.empty()
 
 
 async def test_a_call_runs_after_everything_put_before_and_on_the_same_thread(bench: Bench) -> None:

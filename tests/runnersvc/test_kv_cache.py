@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -67,7 +66,7 @@ def test_a_table_write_sets_the_named_entries() -> None:
     cache = make_cache()
     before = cache.page_table.clone()
 
-    rows, positions, locs = np.array([[0, 1, 0], [0, 5, 1], [8, 17, 9]], dtype=np.int32)
+    rows, positions, locs = torch.tensor([[0, 1, 0], [0, 5, 1], [8, 17, 9]], dtype=torch.int32)
     cache.write_table(rows, positions, locs)
 
     before[0, :2] = torch.tensor([8, 9])

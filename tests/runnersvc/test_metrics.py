@@ -58,6 +58,7 @@ async def test_it_counts_plans_tokens_rows_and_results(runner: Runner) -> None:
     await runner.drained()
     told = numbers(runner)
     assert (told["executed_plans_total"], told["sampled_tokens_total"]) == (2, 2)
+    assert (told["eager_decode_steps_total"], told["graph_steps_total"]) == (1, 0)
     assert (told["live_rows"], told["kept_results"], told["last_executed"]) == (1, 2, 2)
     runner.take(decode(3, 4, acked_plan_id=2))
     await runner.drained()

@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
-from runnersvc.families import load_spec
 from runnersvc.model_runner import ModelRunner
 from servicekit.errors import SetupError
 from tests.runnersvc.tiny_llama import (
+    SAVE_TINY,
     Row,
     greedy,
     make_plan,
     make_runner,
     prompt,
     random_pages,
-    save_tiny_llama,
 )
 
 pytestmark = pytest.mark.torch
@@ -29,7 +28,7 @@ NUM_NEW = 12
 
 
 @torch.inference_mode()
-def continued_by_transformers(model: LlamaForCausalLM, ids: list[int]) -> list[int]:
+def continued_by_transformers(model: PreTrainedModel, ids: list[int]) -> list[int]:
     """Greedy; asserts that no near-tie decides."""
     ids = list(ids)
     for _ in range(NUM_NEW):
@@ -39,14 +38,20 @@ def continued_by_transformers(model: LlamaForCausalLM, ids: list[int]) -> list[i
     return ids[-NUM_NEW:]
 
 
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tiny")
+@pytest.fixture(scope="module", params=["llama", "qwen3"])
+def family(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(scope="module")
-def model(model_dir: Path) -> LlamaForCausalLM:
-    return save_tiny_llama(model_dir, head_dim=64)  # one that the GPU kernels are made for
+def model_dir(tmp_path_factory: pytest.TempPathFactory, family: str) -> Path:
+    return tmp_path_factory.mktemp(family)
+
+
+@pytest.fixture(scope="module")
+def model(model_dir: Path, family: str) -> PreTrainedModel:
+    return SAVE_TINY[family](model_dir, head_dim=64)  # one that the GPU kernels are made for
 
 
 @pytest.fixture(
@@ -74,7 +79,7 @@ def poison(runner: ModelRunner) -> None:
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
 def test_rows_decode_greedily_as_transformers_does(
-    model_dir: Path, model: LlamaForCausalLM, page_size: int, device: str
+    model_dir: Path, model: PreTrainedModel, page_size: int, device: str
 ) -> None:
     lens = {4: 1, 0: 15, 2: 16, 5: 17}
     num_pages = 4 * 96 // page_size
@@ -98,7 +103,7 @@ def test_rows_decode_greedily_as_transformers_does(
 
 
 def test_prefill_and_decode_rows_share_a_step_in_any_order(
-    model_dir: Path, model: LlamaForCausalLM, device: str
+    model_dir: Path, model: PreTrainedModel, device: str
 ) -> None:
     """A chunked prompt between two decoding rows; its first chunks do not sample."""
     runner = make_runner(model_dir, device=device)
@@ -122,7 +127,7 @@ def test_prefill_and_decode_rows_share_a_step_in_any_order(
 
 
 def test_a_row_that_starts_on_anothers_pages_reads_its_prefix_there(
-    model_dir: Path, model: LlamaForCausalLM, device: str
+    model_dir: Path, model: PreTrainedModel, device: str
 ) -> None:
     runner = make_runner(model_dir, device=device)
     poison(runner)
@@ -160,7 +165,7 @@ def test_a_draw_depends_on_seed_choice_and_position_but_not_on_the_batch(model_d
 
 
 def test_a_reopened_row_samples_with_its_new_parameters(
-    model_dir: Path, model: LlamaForCausalLM
+    model_dir: Path, model: PreTrainedModel
 ) -> None:
     runner = make_runner(model_dir)
     hot = replace(greedy(0), temperature=100.0, seed=3)
@@ -194,16 +199,7 @@ def test_a_plan_of_writes_alone_shows_in_the_page_table(model_dir: Path) -> None
 
 
 def test_bfloat16_runs(model_dir: Path) -> None:
-    runner = ModelRunner(
-        model_dir,
-        load_spec(model_dir),
-        dtype=torch.bfloat16,
-        device=torch.device("cpu"),
-        num_pages=40,
-        page_size=4,
-        max_running_reqs=2,
-        max_seq_len=64,
-    )
+    runner = make_runner(model_dir, num_pages=40, dtype=torch.bfloat16, max_seq_len=64)
     write = random_pages([0], page_size=4, num_pages=16)
     plan = make_plan([Row(0, 0, prompt(9))], opens=[greedy(0)], write=write)
 
@@ -214,13 +210,4 @@ def test_bfloat16_runs(model_dir: Path) -> None:
 
 def test_rows_longer_than_the_model_was_made_for_are_refused(model_dir: Path) -> None:
     with pytest.raises(SetupError, match=r"max_seq_len is 129.*128"):
-        ModelRunner(
-            model_dir,
-            load_spec(model_dir),
-            dtype=torch.float32,
-            device=torch.device("cpu"),
-            num_pages=10,
-            page_size=4,
-            max_running_reqs=2,
-            max_seq_len=129,
-        )
+        make_runner(model_dir, max_seq_len=129)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from runnersvc.row_state import RowState
+from runnersvc.row_state import RowState, SamplingRows, opened_rows
 from servicekit.plan import RowOpen
 
 pytestmark = pytest.mark.torch
@@ -15,6 +15,10 @@ def open_row(table_idx: int, seed: int) -> RowOpen:
     )
 
 
+def open_rows(state: RowState, *rows: RowOpen) -> None:
+    state.open(*(torch.from_numpy(words) for words in opened_rows(rows)))
+
+
 @pytest.fixture
 def state() -> RowState:
     return RowState(3, torch.device("cpu"))
@@ -22,9 +26,9 @@ def state() -> RowState:
 
 def test_opened_rows_hold_what_they_were_opened_with(state: RowState) -> None:
     seeds = [-(2**63), 2**63 - 1]
-    state.open([open_row(2, seeds[0]), open_row(0, seeds[1])])
+    open_rows(state, open_row(2, seeds[0]), open_row(0, seeds[1]))
 
-    chosen = state.sampling(torch.tensor([0, 2]))
+    chosen = SamplingRows(*(field[[0, 2]] for field in state.sampling))
 
     assert chosen.temperature.tolist() == [0.5, 0.5]
     assert chosen.top_k.tolist() == [4, 4]
@@ -34,15 +38,14 @@ def test_opened_rows_hold_what_they_were_opened_with(state: RowState) -> None:
 
 
 def test_rows_never_opened_and_the_dummy_row_are_greedy(state: RowState) -> None:
-    state.open([open_row(1, 5)])
+    open_rows(state, open_row(1, 5))
 
-    assert state.sampling(torch.tensor([0, 3])).temperature.tolist() == [0, 0]
+    assert state.sampling.temperature[[0, 3]].tolist() == [0, 0]
 
 
 def test_the_last_token_stays_until_the_row_is_opened_again(state: RowState) -> None:
-    state.set_last_token(torch.tensor([2, 0]), torch.tensor([7, 8]))
-    assert state.last_token.tolist() == [8, 0, 7, 0]
+    state.last_token[:] = torch.tensor([8, 0, 7, 0])
 
-    state.open([open_row(2, 1)])
+    open_rows(state, open_row(2, 1))
 
     assert state.last_token.tolist() == [8, 0, 0, 0]

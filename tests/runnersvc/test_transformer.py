@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from runnersvc.families import load_spec
 from runnersvc.rope import inverse_frequencies
+from runnersvc.step_arrays import step_arrays, step_of
 from tests.runnersvc.tiny_llama import (
     CONFIG,
+    SAVE_TINY,
     Row,
     greedy,
     make_plan,
@@ -42,6 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "other theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
     "linear": {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}},
     "llama3": {"rope_parameters": LLAMA3_ROPE},
+    "qwen3": {"head_dim": 16},
 }
 
 
@@ -57,7 +60,10 @@ class Logits:
     @torch.inference_mode()
     def of(self, cached_len: int, ids: list[int]) -> torch.Tensor:
         plan = make_plan([Row(3, cached_len, ids)])
-        step = self._runner._stage(plan)
+        arrays = step_arrays(plan)
+        staged = [torch.from_numpy(array) for array in arrays]
+        page_table, ops = self._runner._kv_cache.page_table, self._runner._ops
+        step = step_of(staged, self._runner._row_state.last_token, page_table, ops)
         logits: torch.Tensor = self._runner._transformer.forward(step, self._runner._kv_cache)
         return logits[0]
 
@@ -67,16 +73,14 @@ def assert_close_to_reference(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @torch.inference_mode()
-def reference_logits(model: LlamaForCausalLM, ids: list[int]) -> torch.Tensor:
+def reference_logits(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
     logits: torch.Tensor = model(torch.tensor([ids])).logits[0]
     return logits
 
 
-@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
-def test_a_whole_prompt_gives_the_logits_of_transformers(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
-    model = save_tiny_llama(tmp_path, **changes)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_whole_prompt_gives_the_logits_of_transformers(tmp_path: Path, name: str) -> None:
+    model = SAVE_TINY.get(name, save_tiny_llama)(tmp_path, **VARIANTS[name])
     ids = prompt(41)
 
     ours = Logits(tmp_path, page_size=4).of(0, ids)

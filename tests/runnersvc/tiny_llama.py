@@ -1,19 +1,31 @@
-"""Tiny random Llama models on disk, runners of them, and plans by hand."""
+"""Tiny random models on disk, runners of them, and plans by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
+from runnersvc.capacity import Capacity
 from runnersvc.families import load_spec
+from runnersvc.memory import PoolChoice
 from runnersvc.model_runner import ModelRunner
+from runnersvc.weights import Checkpoint
 from servicekit.plan import Int32Array, Plan, RowOpen
+
+Model = TypeVar("Model", bound=PreTrainedModel)
 
 VOCAB = 97
 MAX_SEQ_LEN = 96
@@ -34,9 +46,20 @@ CONFIG: dict[str, Any] = {
 
 
 def save_tiny_llama(model_dir: Path, **changes: Any) -> LlamaForCausalLM:
+    return saved(model_dir, LlamaForCausalLM, LlamaConfig(**CONFIG | changes))
+
+
+def save_tiny_qwen3(model_dir: Path, **changes: Any) -> Qwen3ForCausalLM:
+    return saved(model_dir, Qwen3ForCausalLM, Qwen3Config(**CONFIG | changes))
+
+
+SAVE_TINY = {"llama": save_tiny_llama, "qwen3": save_tiny_qwen3}
+
+
+def saved(model_dir: Path, kind: type[Model], config: PretrainedConfig) -> Model:
     """Every parameter is random, norms too: with their usual ones they could be swapped unseen."""
-    torch.manual_seed(1)
-    model = LlamaForCausalLM(LlamaConfig(**CONFIG | changes)).eval()
+    torch.manual_seed(3)
+    model = kind(config).eval()
     for name, parameter in model.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
@@ -45,18 +68,28 @@ def save_tiny_llama(model_dir: Path, **changes: Any) -> LlamaForCausalLM:
 
 
 def make_runner(
-    model_dir: Path, *, page_size: int = 4, num_pages: int = 100, device: str = "cpu"
+    model_dir: Path,
+    *,
+    page_size: int = 4,
+    num_pages: int = 100,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    max_seq_len: int = MAX_SEQ_LEN,
+    max_graph_rows: int = 512,
 ) -> ModelRunner:
-    return ModelRunner(
-        model_dir,
-        load_spec(model_dir),
-        dtype=torch.float32,
-        device=torch.device(device),
-        num_pages=num_pages,
+    """Of six rows."""
+    spec = load_spec(model_dir)
+    capacity = Capacity(
         page_size=page_size,
         max_running_reqs=6,
-        max_seq_len=MAX_SEQ_LEN,
+        max_seq_len=max_seq_len,
+        max_step_tokens=64,
+        max_graph_rows=max_graph_rows,
     )
+    on = torch.device(device)
+    with Checkpoint(model_dir, spec, dtype, on) as checkpoint:
+        pool = PoolChoice(num_pages=num_pages)
+        return ModelRunner(checkpoint, spec, capacity, pool, dtype=dtype, device=on)
 
 
 @dataclass(frozen=True)

@@ -245,6 +245,7 @@ class RunnerDescription(_message.Message):
     VOCAB_SIZE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     NUM_RANKS_FIELD_NUMBER: _builtins.int
+    MAX_STEP_TOKENS_FIELD_NUMBER: _builtins.int
     model_fingerprint: _builtins.str
     """model_fingerprint is of the model directory."""
     num_layers: _builtins.int
@@ -269,6 +270,8 @@ class RunnerDescription(_message.Message):
     """rank of this runner."""
     num_ranks: _builtins.int
     """num_ranks that execute the same plans."""
+    max_step_tokens: _builtins.int
+    """max_step_tokens is how many tokens of one step the memory of the runner was sized for. 0: any."""
     def __init__(
         self,
         *,
@@ -284,10 +287,11 @@ class RunnerDescription(_message.Message):
         vocab_size: _builtins.int = ...,
         rank: _builtins.int = ...,
         num_ranks: _builtins.int = ...,
+        max_step_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "head_dim", b"head_dim", "max_seq_len", b"max_seq_len", "model_fingerprint", b"model_fingerprint", "num_kv_heads", b"num_kv_heads", "num_layers", b"num_layers", "num_pages", b"num_pages", "num_ranks", b"num_ranks", "num_rows", b"num_rows", "page_size", b"page_size", "rank", b"rank", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "head_dim", b"head_dim", "max_seq_len", b"max_seq_len", "max_step_tokens", b"max_step_tokens", "model_fingerprint", b"model_fingerprint", "num_kv_heads", b"num_kv_heads", "num_layers", b"num_layers", "num_pages", b"num_pages", "num_ranks", b"num_ranks", "num_rows", b"num_rows", "page_size", b"page_size", "rank", b"rank", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -462,17 +466,28 @@ class Result(_message.Message):
     WAITED_US_FIELD_NUMBER: _builtins.int
     DEVICE_US_FIELD_NUMBER: _builtins.int
     TABLE_DIGEST_FIELD_NUMBER: _builtins.int
+    LAUNCH_US_FIELD_NUMBER: _builtins.int
+    GAP_US_FIELD_NUMBER: _builtins.int
+    FROM_GRAPH_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.int
     """plan_id is the plan's."""
     waited_us: _builtins.int
     """waited_us is how long the executor stood idle before it got this plan."""
     device_us: _builtins.int
-    """device_us is how long the step took."""
+    """device_us is how long the step took on the device."""
     table_digest: _builtins.int
     """table_digest is of the page table as this plan left it; present when the plan asked for it. It is the sum, modulo 2^64, over every
     open row r and every position p below the row's length, of mix(r, p, loc), where x = r * 0x9E3779B97F4A7C15 + p * 0xC2B2AE3D27D4EB4F
     + loc * 0x165667B19E3779F9 and mix = (x XOR (x >> 32)) * 0xD6E8FEB86659FD93, all modulo 2^64, the shift logical.
     """
+    launch_us: _builtins.int
+    """launch_us is how long the executor took to hand the step to the device."""
+    gap_us: _builtins.int
+    """gap_us is the time between the last kernel of the step before and the first of this one. Absent: there was none before, or the device
+    has no clock of its own.
+    """
+    from_graph: _builtins.bool
+    """from_graph says that the step ran as a captured CUDA graph."""
     @_builtins.property
     def sampled_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """sampled_ids has one id for each row that samples, in plan order."""
@@ -485,13 +500,21 @@ class Result(_message.Message):
         waited_us: _builtins.int = ...,
         device_us: _builtins.int = ...,
         table_digest: _builtins.int | None = ...,
+        launch_us: _builtins.int = ...,
+        gap_us: _builtins.int | None = ...,
+        from_graph: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_table_digest", b"_table_digest", "table_digest", b"table_digest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gap_us", b"_gap_us", "_table_digest", b"_table_digest", "gap_us", b"gap_us", "table_digest", b"table_digest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_digest", b"_table_digest", "device_us", b"device_us", "plan_id", b"plan_id", "sampled_ids", b"sampled_ids", "table_digest", b"table_digest", "waited_us", b"waited_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap_us", b"_gap_us", "_table_digest", b"_table_digest", "device_us", b"device_us", "from_graph", b"from_graph", "gap_us", b"gap_us", "launch_us", b"launch_us", "plan_id", b"plan_id", "sampled_ids", b"sampled_ids", "table_digest", b"table_digest", "waited_us", b"waited_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__gap_us: _TypeAlias = _typing.Literal["gap_us"]  # noqa: Y015
+    _WhichOneofArgType__gap_us: _TypeAlias = _typing.Literal["_gap_us", b"_gap_us"]  # noqa: Y015
     _WhichOneofReturnType__table_digest: _TypeAlias = _typing.Literal["table_digest"]  # noqa: Y015
     _WhichOneofArgType__table_digest: _TypeAlias = _typing.Literal["_table_digest", b"_table_digest"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gap_us) -> _WhichOneofReturnType__gap_us | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__table_digest) -> _WhichOneofReturnType__table_digest | None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015

@@ -9,12 +9,17 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from tests.kernels.aot import attention_entries, elementwise_entries, sampling_entries
+from tests.kernels.aot import (
+    attention_entries,
+    elementwise_entries,
+    linear_entries,
+    sampling_entries,
+)
 from tests.kernels.aot.compiling import compiled_by
 from tests.kernels.aot.entry import Entry, Needs
 from tests.kernels.aot.machine_code import MachineCode, machine_code
 
-REGISTRY = (elementwise_entries, sampling_entries, attention_entries)
+REGISTRY = (elementwise_entries, sampling_entries, linear_entries, attention_entries)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,28 @@
+"""The token that each row sampled last: read for a decode step, remembered after it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def decode_inputs(
+    last_token: Tensor, page_table: Tensor, rows: Tensor, seq_lens: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What rows that decode compute: token ids int32 [B], positions int32 [B], out_locs int64 [B].
+
+    `last_token` is int32, by table_idx, `page_table` int32 [max_running_reqs + 1, width], `rows`
+    int32 [B] table_idxs, `seq_lens` int32 [B] >= 1 with the new token.
+    """
+    positions = seq_lens - 1
+    return last_token[rows], positions, page_table[rows, positions].long()
+
+
+def remember(last_token: Tensor, rows: Tensor, token_ids: Tensor, sampled: Tensor) -> None:
+    """Writes the `token_ids` [B] that `rows` [B] sampled to `sampled` int32 [B], and to
+    `last_token` of the rows, but for its last entry: the dummy row's, which stays.
+
+    No other row may come twice.
+    """
+    sampled.copy_(token_ids)
+    real = rows < len(last_token) - 1
+    last_token[rows[real]] = sampled[real]

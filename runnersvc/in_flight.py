@@ -1,0 +1,96 @@
+"""What the host holds of a step that a CUDA device executes: pinned buffers, in a ring."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from runnersvc.executor import Executed
+from servicekit.plan import Int32Array
+
+IN_FLIGHT = 4  # steps at once; a manager sends two or three ahead of their results
+STAGED_WORDS = 2**18  # of a step's arrays at first: 1 MiB
+ALIGNED_WORDS = 4  # 16 bytes: Triton compiles a kernel again for pointers that are less aligned
+
+
+class Flight:
+    """One step on its way: staged arrays go in, sampled ids come back, each in one copy.
+
+    Calls come in the order stage, begin, end, wait; the last one on any thread.
+    """
+
+    def __init__(self, ring: FlightRing, num_rows: int) -> None:
+        self._ring = ring
+        self._staging = torch.empty(STAGED_WORDS, dtype=torch.int32, pin_memory=True)
+        self._sampled = torch.empty(num_rows, dtype=torch.int32, pin_memory=True)
+
+    def stage(self, arrays: Sequence[Int32Array]) -> list[Tensor]:
+        """The int32 `arrays` on the device, each aligned to 16 bytes."""
+        padded_lens = [-(-len(array) // ALIGNED_WORDS) * ALIGNED_WORDS for array in arrays]
+        total_len = sum(padded_lens)
+        if total_len > len(self._staging):
+            self._staging = torch.empty(2 * total_len, dtype=torch.int32, pin_memory=True)
+        words = self._staging.numpy()
+        first = 0
+        for array, padded_len in zip(arrays, padded_lens, strict=True):
+            words[first : first + len(array)] = array
+            first += padded_len
+        staged = self._staging[:total_len].to(self._ring.device, non_blocking=True)
+        parts = torch.split(staged, padded_lens)
+        return [part[: len(array)] for part, array in zip(parts, arrays, strict=True)]
+
+    def begin(self) -> None:
+        """The next operation is the step's first."""
+        self._before = self._ring.last_ended
+        self._began, self._ended = _event(), _event()
+        self._began.record()
+
+    def end(self, sampled_ids: Tensor | None, *, from_graph: bool) -> None:
+        """The step's last operation is enqueued; `sampled_ids` [n] come to the host."""
+        self._from_graph = from_graph
+        self._ended.record()
+        self._ring.last_ended = self._ended
+        self._count = 0 if sampled_ids is None else len(sampled_ids)
+        if sampled_ids is not None:
+            self._sampled[: self._count].copy_(sampled_ids, non_blocking=True)
+        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._copied.record()
+
+    def wait(self) -> Executed:
+        """Return when the device is through; what was pinned may be used again."""
+        self._copied.synchronize()
+        sampled_ids: Int32Array = self._sampled[: self._count].numpy().astype(np.int32, copy=True)
+        device_us = round(self._began.elapsed_time(self._ended) * 1e3)
+        gap_us = None
+        if self._before is not None:
+            gap_us = round(self._before.elapsed_time(self._began) * 1e3)
+        self._ring.give_back(self)
+        return Executed(sampled_ids, device_us, gap_us, self._from_graph)
+
+
+class FlightRing:
+    """IN_FLIGHT flights for steps of at most `num_rows` sampling rows. A step is enqueued by one
+    thread at a time.
+    """
+
+    def __init__(self, num_rows: int, device: torch.device) -> None:
+        self.device = device
+        self.last_ended: torch.cuda.Event | None = None  # of the step before
+        self._free: queue.SimpleQueue[Flight] = queue.SimpleQueue()
+        for _ in range(IN_FLIGHT):
+            self._free.put(Flight(self, num_rows))
+
+    def take(self) -> Flight:
+        """A free one; blocks while as many as there are have not been waited for."""
+        return self._free.get()
+
+    def give_back(self, flight: Flight) -> None:
+        self._free.put(flight)
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
