@@ -8,6 +8,8 @@
 #   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
 #   make bench          host time of a step and end-to-end speed, into bench/results/
 #   make bench-gpu-kernels  on a machine with a GPU: every kernel against its floor and torch, into bench/results/h200.json
+#   make bench-gpu-serve  likewise: whole workloads through cachesvc and the runner
+#   make bench-gpu-split  likewise: what it costs that those two are processes of their own
 #   make compose-test   images and compose.yaml on a real Docker engine
 #   make up             the three services in Docker; `docker compose down` stops them
 #   make clean          removes environments and caches of this directory; fetched models stay
@@ -18,7 +20,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test aot test-gpu soak check proto proto-check bench bench-gpu-kernels compose-test up clean model
+.PHONY: demo test aot test-gpu soak check proto proto-check bench bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -92,6 +94,12 @@ bench: model
 
 bench-gpu-kernels:
 	$(GPU_PYTHON) -m bench.gpu.kernels $(if $(OUT),--json $(OUT)/h200.json)
+
+bench-gpu-serve:
+	$(GPU_PYTHON) -m bench.gpu.serve $(if $(OUT),--json $(OUT)/h200.json)
+
+bench-gpu-split:
+	$(GPU_PYTHON) -m bench.gpu.split $(if $(OUT),--json $(OUT)/h200.json)
 
 compose-test: .venv-light/.made
 	PATH="$(CURDIR)/.venv-light/bin:$$PATH" tests/compose/compose_test.sh
