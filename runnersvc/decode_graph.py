@@ -1,9 +1,11 @@
-"""Decode steps as CUDA graphs: one launch for a forward, sampling and what rows remember of it.
+"""Decode steps as CUDA graphs: one launch for a table write, a forward, sampling and what rows
+remember of it.
 
 A step of rows that all decode the token they sampled last, and sample again, needs no more from the
-host than which rows, and how long they are: everything else is computed inside, from the page table
-and the rows' state. Such a step runs at the next batch size that was captured, its padding on the
-dummy row, whose length is 1 and whose last token stays 0.
+host than which rows, how long they are, and what to write to the page table: that waits in a ring
+of pinned memory, which the graph reads and answers. All else is computed inside, from the page
+table and the rows' state. Such a step runs at the next batch size that was captured, its padding on
+the dummy row, whose length is 1 and whose last token stays 0.
 """
 
 from __future__ import annotations
@@ -16,18 +18,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kernels.reference.step_ring import STEP_HEAD, StepRing
 from runnersvc.kv_cache import KVCache
 from runnersvc.ops import Ops
 from runnersvc.row_state import RowState
 from runnersvc.step import Step
-from servicekit.plan import Int32Array, Plan
+from servicekit.plan import Plan
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
 WARM_UPS = 2  # runs before a capture: they compile kernels, and let libraries set themselves up
 
 
 class DecodeGraphs:
-    """Captured at start, largest first, so that the smaller ones live in the same memory."""
+    """Captured at start, largest first, so that the smaller ones live in the same memory; for
+    `ring_len` steps under way at once. Replays are waited for in order.
+    """
 
     def __init__(
         self,
@@ -35,48 +40,76 @@ class DecodeGraphs:
         ops: Ops,
         row_state: RowState,
         kv_cache: KVCache,
+        *,
         max_rows: int,
+        ring_len: int,
     ) -> None:
         self._forward, self._ops = forward, ops
         self._row_state, self._kv_cache = row_state, kv_cache
         self._dummy = kv_cache.dummy_table_idx
+        self._device = kv_cache.page_table.device
         most = min(self._dummy, max_rows)
         self.batches = (*(batch for batch in BATCHES if batch < most), most) if most else ()
-        device = kv_cache.page_table.device
-        self._rows = torch.full((most,), self._dummy, dtype=torch.int32, device=device)
-        self._seq_lens = torch.ones(most, dtype=torch.int32, device=device)
-        self._sampled = torch.zeros(most, dtype=torch.int32, device=device)
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        if most:
+            self._ring = self._make_ring(most, ring_len)
+            self._rows, self._seq_lens = torch.zeros(
+                2, most, dtype=torch.int32, device=self._device
+            )
         pool: Any = None
         for batch in reversed(self.batches):
             self._graphs[batch] = self._capture(batch, pool)
             pool = pool or self._graphs[batch].pool()
+        if most:
+            torch.cuda.synchronize()
+            self._ring.turn.zero_()
+        self._turn = 0  # as the device will have it after what was replayed
 
     def hold(self, num_rows: int) -> bool:
         """Whether a step of so many rows was captured."""
         return bool(self.batches) and num_rows <= self.batches[-1]
 
-    def arrays(self, plan: Plan) -> tuple[Int32Array, Int32Array]:
-        """What `replay` needs of a decode plan: table_idxs, and lengths with the new token, each
-        int32 [batch], padded with the dummy row.
+    def take_write(self, plan: Plan) -> bool:
+        """Whether the table write of a plan whose rows they hold may come with the replay: it is
+        no more than a page a row.
         """
-        num_rows = len(plan.step_rows)
-        batch = self.batches[bisect_left(self.batches, num_rows)]
-        rows = np.full(batch, self._dummy, dtype=np.int32)
-        seq_lens = np.ones(batch, dtype=np.int32)
-        rows[:num_rows] = plan.step_rows
-        seq_lens[:num_rows] += plan.step_cached_lens
-        return rows, seq_lens
+        return len(plan.write_rows) <= self._max_writes(self._batch_of(plan))
 
-    def replay(self, rows: Tensor, seq_lens: Tensor) -> Tensor:
-        """One step of padded rows, as `arrays` has them. Returns their sampled ids, int32 [batch],
-        a view that the next replay overwrites.
-        """
-        batch = len(rows)
-        self._rows[:batch] = rows
-        self._seq_lens[:batch] = seq_lens
+    def replay(self, plan: Plan, *, with_write: bool) -> Tensor:
+        """One step of a decode plan. Returns the pinned int32 [rows] that ids come to."""
+        num_rows, batch = len(plan.step_rows), self._batch_of(plan)
+        step, most = self._steps[self._turn], self._ring.max_rows
+        rows, seq_lens = step[STEP_HEAD:], step[STEP_HEAD + most :]
+        rows[:num_rows] = plan.step_rows
+        rows[num_rows:batch] = self._dummy
+        np.add(plan.step_cached_lens, 1, out=seq_lens[:num_rows])
+        seq_lens[num_rows:batch] = 1
+        count = step[0] = len(plan.write_rows) if with_write else 0
+        if count:
+            write = step[STEP_HEAD + 2 * most :].reshape(3, -1)
+            write[0, :count] = plan.write_rows
+            write[1, :count] = plan.write_positions
+            write[2, :count] = plan.write_locs
         self._graphs[batch].replay()
-        return self._sampled[:batch]
+        sampled = self._ring.sampled[self._turn, :num_rows]
+        self._turn = (self._turn + 1) % len(self._steps)
+        return sampled
+
+    def _batch_of(self, plan: Plan) -> int:
+        return self.batches[bisect_left(self.batches, len(plan.step_rows))]
+
+    def _max_writes(self, batch: int) -> int:
+        return batch * self._kv_cache.page_size
+
+    def _make_ring(self, most: int, ring_len: int) -> StepRing:
+        """Its steps are of dummy rows until the host writes others."""
+        step_len = STEP_HEAD + 2 * most + 3 * self._max_writes(most)
+        steps = torch.ones(ring_len, step_len, dtype=torch.int32, pin_memory=True)
+        steps[:, 0] = 0
+        steps[:, STEP_HEAD : STEP_HEAD + most] = self._dummy
+        sampled = torch.zeros(ring_len, most, dtype=torch.int32, pin_memory=True)
+        self._steps = steps.numpy()
+        return StepRing(steps, sampled, torch.zeros(1, dtype=torch.int32, device=self._device))
 
     def _capture(self, batch: int, pool: Any) -> torch.cuda.CUDAGraph:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -91,11 +124,12 @@ class DecodeGraphs:
         return graph
 
     def _run(self, batch: int) -> None:
+        ops, page_table = self._ops, self._kv_cache.page_table
         rows, seq_lens = self._rows[:batch], self._seq_lens[:batch]
+        ops.take_step(self._ring, rows, seq_lens, page_table, max_writes=self._max_writes(batch))
         nothing = rows[:0]
-        token_ids, positions, out_locs = self._ops.decode_inputs(
-            self._row_state.last_token, self._kv_cache.page_table, rows, seq_lens
-        )
+        last_token = self._row_state.last_token
+        token_ids, positions, out_locs = ops.decode_inputs(last_token, page_table, rows, seq_lens)
         step = Step(
             token_ids=token_ids,
             positions=positions,
@@ -110,6 +144,5 @@ class DecodeGraphs:
             sampling_tokens=None,
         )
         logits = self._forward(step)
-        sampled = self._ops.sample(logits, *self._row_state.sampling, seq_lens, rows=rows)
-        last_token = self._row_state.last_token
-        self._ops.remember(last_token, rows, sampled, self._sampled[:batch])
+        sampled = ops.sample(logits, *self._row_state.sampling, seq_lens, rows=rows)
+        ops.give_sampled(self._ring, rows, sampled, last_token)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,9 +17,8 @@ ALIGNED_WORDS = 4  # 16 bytes: Triton compiles a kernel again for pointers that 
 
 
 class Flight:
-    """One step on its way: staged arrays go in, sampled ids come back, each in one copy.
-
-    Calls come in the order stage, begin, end, wait; the last one on any thread.
+    """One step on its way. `stage` may come first, then `begin`, one of the ends, and `wait`; that
+    on any thread, in the order of the steps.
     """
 
     def __init__(self, ring: FlightRing, num_rows: int) -> None:
@@ -29,7 +27,7 @@ class Flight:
         self._sampled = torch.empty(num_rows, dtype=torch.int32, pin_memory=True)
 
     def stage(self, arrays: Sequence[Int32Array]) -> list[Tensor]:
-        """The int32 `arrays` on the device, each aligned to 16 bytes."""
+        """The int32 `arrays` on the device, each aligned to 16 bytes, by one copy. Once a step."""
         padded_lens = [-(-len(array) // ALIGNED_WORDS) * ALIGNED_WORDS for array in arrays]
         total_len = sum(padded_lens)
         if total_len > len(self._staging):
@@ -49,21 +47,25 @@ class Flight:
         self._began, self._ended = _event(), _event()
         self._began.record()
 
-    def end(self, sampled_ids: Tensor | None, *, from_graph: bool) -> None:
-        """The step's last operation is enqueued; `sampled_ids` [n] come to the host."""
-        self._from_graph = from_graph
+    def end(self, sampled_ids: Tensor) -> None:
+        """The step's last operation is enqueued; its `sampled_ids` int32 [n] come to the host."""
+        pinned = self._sampled[: len(sampled_ids)]
+        pinned.copy_(sampled_ids, non_blocking=True)
+        self._end(pinned, from_graph=False)
+
+    def end_graph(self, pinned: Tensor) -> None:
+        """The step's graph is enqueued, which puts what it samples into `pinned` int32 [n]."""
+        self._end(pinned, from_graph=True)
+
+    def _end(self, pinned: Tensor, *, from_graph: bool) -> None:
+        self._result, self._from_graph = pinned, from_graph
         self._ended.record()
         self._ring.last_ended = self._ended
-        self._count = 0 if sampled_ids is None else len(sampled_ids)
-        if sampled_ids is not None:
-            self._sampled[: self._count].copy_(sampled_ids, non_blocking=True)
-        self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._copied.record()
 
     def wait(self) -> Executed:
         """Return when the device is through; what was pinned may be used again."""
-        self._copied.synchronize()
-        sampled_ids: Int32Array = self._sampled[: self._count].numpy().astype(np.int32, copy=True)
+        self._ended.synchronize()
+        sampled_ids: Int32Array = self._result.numpy().copy()
         device_us = round(self._began.elapsed_time(self._ended) * 1e3)
         gap_us = None
         if self._before is not None:

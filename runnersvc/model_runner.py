@@ -12,7 +12,7 @@ from runnersvc.capacity import Capacity
 from runnersvc.decode_graph import DecodeGraphs
 from runnersvc.executor import AtOnce, Launched
 from runnersvc.families import ModelSpec
-from runnersvc.in_flight import FlightRing
+from runnersvc.in_flight import IN_FLIGHT, FlightRing
 from runnersvc.kv_cache import KVCache
 from runnersvc.memory import MemoryUse, PoolChoice
 from runnersvc.ops import ops_of
@@ -26,7 +26,7 @@ from servicekit.errors import SetupError
 from servicekit.plan import Int32Array, Plan
 
 _NUM_OPENED = len(OpenedRows._fields)
-_NUM_WRITTEN = 3  # arrays of a table write
+_NUM_ROW_ARRAYS = _NUM_OPENED + 3  # with those of a table write
 
 
 class ModelRunner:
@@ -78,11 +78,16 @@ class ModelRunner:
         if self._flights is None:
             return AtOnce(self.execute, plan)
         flight = self._flights.take()
-        use_graph = plan.only_decodes and self._graphs.hold(len(plan.step_rows))
-        staged = flight.stage(self._arrays(plan, use_graph=use_graph))
-        flight.begin()
-        sampled = self._apply(plan, staged, use_graph=use_graph)
-        flight.end(sampled, from_graph=use_graph)
+        if plan.only_decodes and self._graphs.hold(len(plan.step_rows)):
+            with_write = not plan.open_rows and self._graphs.take_write(plan)
+            if not with_write:
+                self._apply_rows(flight.stage(self._row_arrays(plan)))
+            flight.begin()
+            flight.end_graph(self._graphs.replay(plan, with_write=with_write))
+        else:
+            staged = flight.stage(self._arrays(plan))
+            flight.begin()
+            flight.end(self._apply(staged))
         return flight
 
     @torch.inference_mode()
@@ -92,10 +97,10 @@ class ModelRunner:
         """
         if self._flights is not None:
             return self.launch(plan).wait().sampled_ids
-        arrays = self._arrays(plan, use_graph=False)
+        arrays = self._arrays(plan)
         joined = torch.from_numpy(np.concatenate(arrays))
         staged = list(torch.split(joined, [len(array) for array in arrays]))
-        sampled_ids: Int32Array = self._apply(plan, staged, use_graph=False).numpy()
+        sampled_ids: Int32Array = self._apply(staged).numpy()
         return sampled_ids
 
     def read_table(self) -> Int32Array:
@@ -109,37 +114,37 @@ class ModelRunner:
         """Asserts what must hold between plans."""
         self._kv_cache.check_integrity()
 
-    def _arrays(self, plan: Plan, *, use_graph: bool) -> list[Int32Array]:
-        """All that the device needs of a plan: rows that open, the table write, the step."""
+    def _row_arrays(self, plan: Plan) -> list[Int32Array]:
+        """Rows that open, and the table write."""
         write = plan.write_rows, plan.write_positions, plan.write_locs
-        step: tuple[Int32Array, ...] = ()
-        if use_graph:
-            step = self._graphs.arrays(plan)
-        elif len(plan.step_rows):
-            step = step_arrays(plan)
-        return [*opened_rows(plan.open_rows), *write, *step]
+        return [*opened_rows(plan.open_rows), *write]
 
-    def _apply(self, plan: Plan, staged: list[Tensor], *, use_graph: bool) -> Tensor:
-        """Enqueues it all; the sampled ids, int32 [S]."""
+    def _arrays(self, plan: Plan) -> list[Int32Array]:
+        """All that the device needs of a plan."""
+        step = step_arrays(plan) if len(plan.step_rows) else ()
+        return [*self._row_arrays(plan), *step]
+
+    def _apply_rows(self, staged: list[Tensor]) -> None:
         self._row_state.open(*staged[:_NUM_OPENED])
-        step_begins = _NUM_OPENED + _NUM_WRITTEN
-        self._kv_cache.write_table(*staged[_NUM_OPENED:step_begins])
-        staged_step = staged[step_begins:]
+        self._kv_cache.write_table(*staged[_NUM_OPENED:_NUM_ROW_ARRAYS])
+
+    def _apply(self, staged: list[Tensor]) -> Tensor:
+        """Enqueues it all; the sampled ids, int32 [S]."""
+        self._apply_rows(staged)
+        staged_step = staged[_NUM_ROW_ARRAYS:]
+        last_token = self._row_state.last_token
         if not staged_step:
-            return self._row_state.last_token[:0]
-        if use_graph:
-            return self._graphs.replay(*staged_step)[: len(plan.step_rows)]
+            return last_token[:0]
         rows, positions = staged_step[-2:]
-        step = step_of(
-            staged_step, self._row_state.last_token, self._kv_cache.page_table, self._ops
+        logits = self._forward(
+            step_of(staged_step, last_token, self._kv_cache.page_table, self._ops)
         )
-        logits = self._transformer.forward(step, self._kv_cache)
         if len(rows) == 0:
             return rows
         token_ids = self._ops.sample(logits, *self._row_state.sampling, positions, rows=rows)
-        sampled = torch.empty_like(rows)
-        self._ops.remember(self._row_state.last_token, rows, token_ids, sampled)
-        return sampled
+        sampled_ids: Tensor = token_ids.int()
+        last_token[rows] = sampled_ids
+        return sampled_ids
 
     def _make_pool(self, num_pages: int) -> None:
         spec, capacity = self._spec, self._capacity
@@ -161,6 +166,7 @@ class ModelRunner:
             self._row_state,
             self._kv_cache,
             max_rows=0 if self._flights is None else capacity.max_graph_rows,
+            ring_len=IN_FLIGHT,
         )
 
     def _forward(self, step: Step) -> Tensor:

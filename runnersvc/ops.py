@@ -36,7 +36,8 @@ class Ops(NamedTuple):
     scatter_page_table: Callable[..., None]
     read_page_table: Callable[..., Tensor]
     decode_inputs: Callable[..., tuple[Tensor, Tensor, Tensor]]
-    remember: Callable[..., None]
+    take_step: Callable[..., None]
+    give_sampled: Callable[..., None]
     rms_norm: Callable[..., Tensor]
     rotary_store: Callable[..., None]
     decode_attention: Callable[..., Tensor]
@@ -72,19 +73,21 @@ def ops_of(device: torch.device, page_size: int) -> Ops:
 
 def _torch_ops() -> Ops:
     from kernels.reference.attention import decode_attention, prefill_attention
+    from kernels.reference.decode_inputs import decode_inputs
     from kernels.reference.page_table import read_page_table, scatter_page_table
     from kernels.reference.rms_norm import rms_norm
     from kernels.reference.rotary_store import rotary_store
-    from kernels.reference.row_tokens import decode_inputs, remember
     from kernels.reference.sampling import sample
     from kernels.reference.silu_mul import silu_mul
     from kernels.reference.skinny_linear import skinny_linear
+    from kernels.reference.step_ring import give_sampled, take_step
 
     return Ops(
         scatter_page_table,
         read_page_table,
         decode_inputs,
-        remember,
+        take_step,
+        give_sampled,
         rms_norm,
         rotary_store,
         decode_attention,
@@ -100,21 +103,23 @@ def _torch_ops() -> Ops:
 
 def _triton_ops(page_size: int) -> Ops:
     from kernels.gpu.decode_attention import decode_attention
+    from kernels.gpu.decode_inputs import decode_inputs
     from kernels.gpu.linear_tuning import suits
     from kernels.gpu.page_table import read_page_table, scatter_page_table
     from kernels.gpu.prefill_attention import prefill_attention
     from kernels.gpu.rms_norm import rms_norm
     from kernels.gpu.rotary_store import rotary_store
-    from kernels.gpu.row_tokens import decode_inputs, remember
     from kernels.gpu.sampling import sample
     from kernels.gpu.silu_mul import silu_mul
     from kernels.gpu.skinny_linear import skinny_linear
+    from kernels.gpu.step_ring import give_sampled, take_step
 
     return Ops(
         scatter_page_table,
         read_page_table,
         decode_inputs,
-        remember,
+        take_step,
+        give_sampled,
         rms_norm,
         rotary_store,
         partial(decode_attention, page_size=page_size),

@@ -1,4 +1,4 @@
-"""The token that each row sampled last: read for a decode step, remembered after it."""
+"""What rows that decode compute: the token that each sampled last, at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BLOCK_N = 128  # rows a program
 def decode_inputs(
     last_token: Tensor, page_table: Tensor, rows: Tensor, seq_lens: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `kernels.reference.row_tokens.decode_inputs`, in one launch."""
+    """As `kernels.reference.decode_inputs.decode_inputs`, in one launch."""
     n = len(rows)
     token_ids, positions = torch.empty_like(rows), torch.empty_like(rows)
     out_locs = torch.empty(n, dtype=torch.int64, device=rows.device)
@@ -22,14 +22,6 @@ def decode_inputs(
         page_table.stride(0), BLOCK_N, num_warps=4,
     )  # fmt: skip
     return token_ids, positions, out_locs
-
-
-def remember(last_token: Tensor, rows: Tensor, token_ids: Tensor, sampled: Tensor) -> None:
-    """As `kernels.reference.row_tokens.remember`, in one launch."""
-    n = len(rows)
-    remember_kernel[(triton.cdiv(n, BLOCK_N),)](
-        last_token, rows, token_ids, sampled, n, len(last_token) - 1, BLOCK_N, num_warps=4
-    )
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -53,13 +45,3 @@ def decode_inputs_kernel(
     tl.store(positions + i, position, mask=mask)
     loc = tl.load(page_table + row * WIDTH + position, mask=mask, other=0)
     tl.store(out_locs + i, loc.to(tl.int64), mask=mask)
-
-
-@triton.jit(do_not_specialize=["n", "dummy_row"])
-def remember_kernel(last_token, rows, token_ids, sampled, n, dummy_row, BLOCK_N: tl.constexpr):
-    i = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    mask = i < n
-    row = tl.load(rows + i, mask=mask, other=0)
-    token_id = tl.load(token_ids + i, mask=mask, other=0).to(tl.int32)
-    tl.store(sampled + i, token_id, mask=mask)
-    tl.store(last_token + row, token_id, mask=mask & (row != dummy_row))

@@ -1,4 +1,4 @@
-"""The token that each row sampled last: read for a decode step, remembered after it."""
+"""What rows that decode compute: the token that each sampled last, at its end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,3 @@ def decode_inputs(
     """
     positions = seq_lens - 1
     return last_token[rows], positions, page_table[rows, positions].long()
-
-
-def remember(last_token: Tensor, rows: Tensor, token_ids: Tensor, sampled: Tensor) -> None:
-    """Writes the `token_ids` [B] that `rows` [B] sampled to `sampled` int32 [B], and to
-    `last_token` of the rows, but for its last entry: the dummy row's, which stays.
-
-    No other row may come twice.
-    """
-    sampled.copy_(token_ids)
-    real = rows < len(last_token) - 1
-    last_token[rows[real]] = sampled[real]
