@@ -16,7 +16,9 @@ class CacheConfig:
     listen: str = setting("address for gateways, unix:PATH or HOST:PORT")
     runner: str = setting("address of the runner, unix:PATH or HOST:PORT")
     step_budget_tokens: int = setting("tokens of a step: decode first, prompts fill it", 2048)
-    credits: int = setting("plans sent ahead of their results", 2)
+    credits: int | None = setting(
+        "plans sent ahead of their results; 2 to 4, by the time of a step, when not given", None
+    )
     max_waiting: int = setting("requests that may wait for a row; more are turned away", 4096)
     long_prefill_tokens: int | None = setting(
         "a prompt with more tokens to compute is a long one; a step's budget when not given", None
@@ -31,7 +33,8 @@ class CacheConfig:
 
     def __post_init__(self) -> None:
         require_at_least("step_budget_tokens", self.step_budget_tokens, 1)
-        require_at_least("credits", self.credits, 1)
+        if self.credits is not None:
+            require_at_least("credits", self.credits, 1)
         require_at_least("max_waiting", self.max_waiting, 1)
         require_at_least("long_prefill_tokens", self.limits.long_len, 1)
         require_at_least("max_long_prefills", self.max_long_prefills, 1)

@@ -10,7 +10,7 @@ class Limits:
     """Of queue, step and plan stream."""
 
     step_budget_tokens: int
-    credits: int  # plans sent ahead of their results
+    credits: int | None  # plans sent ahead of their results; None: what hides the way
     max_waiting: int = 4096  # requests in the queue
     long_prefill_tokens: int | None = None  # more than that to go is long; None: the step's budget
     max_long_prefills: int = 1  # at once

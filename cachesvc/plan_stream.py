@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cachesvc.credits import Credits
 from cachesvc.step import Step, StepRecord
 from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Refusal, Result
 
@@ -34,13 +35,13 @@ class _SentPlan(NamedTuple):
 class PlanStream:
     """Owns plan ids and the plans without a result. Knows nothing of requests or pages."""
 
-    def __init__(self, credits: int, *, want_digests: bool = False) -> None:
+    def __init__(self, credits: int | None, *, want_digests: bool = False) -> None:
         self.manager_id = secrets.token_hex(8)
         self.boot_id = ""
         self.attached = False
         self.last_result_plan_id = 0
         self.refusals_in_a_row = 0
-        self._credits = credits
+        self._credits = Credits(credits)
         self._want_digests = want_digests
         self._next_plan_id = 1
         self._must_reset_rows = True
@@ -53,7 +54,12 @@ class PlanStream:
 
     @property
     def can_send(self) -> bool:
-        return self.attached and len(self._sent) < self._credits
+        return self.attached and len(self._sent) < self._credits.count
+
+    @property
+    def under_way(self) -> int:
+        """Plans sent that have no result."""
+        return len(self._sent)
 
     @property
     def all_answered(self) -> bool:
@@ -138,6 +144,8 @@ class PlanStream:
                 f"result has {len(result.sampled_ids)}"
             )
         self._sent.popleft()
+        if len(sent.plan.step_rows) and not len(sent.plan.literal_ids):
+            self._credits.note_decode(result.device_us)
         self.last_result_plan_id = result.plan_id
         self.refusals_in_a_row = 0
         return sent.record

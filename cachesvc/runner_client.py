@@ -38,6 +38,7 @@ class RunnerClient:
         self._core = core
         self._on_change = on_change
         self._work = asyncio.Event()
+        self._sending = asyncio.Lock()
         self._writer: RecordingWriter | None = None
         self._channel = stream_channel(address)
         self._execute: Any = (
@@ -115,11 +116,16 @@ class RunnerClient:
         while True:
             await self._work.wait()
             self._work.clear()
+            await self._send_due(call)
+            self._on_change()
+
+    async def _send_due(self, call: Any) -> None:
+        """Send what may be sent now, in order, whoever asks for it."""
+        async with self._sending:
             while (plan := self._core.next_plan()) is not None:
                 if self._writer is not None:
                     self._writer.plan(plan)
                 await call.write(plan_request(plan))
-            self._on_change()
 
     async def _read_answers(self, call: Any) -> str:
         while True:
@@ -131,6 +137,8 @@ class RunnerClient:
                 getattr(self._writer, kind)(getattr(answer, kind))
             if kind == "result":
                 self._core.result(decode_result(answer.result))
+                if not self._sending.locked():  # before anything else: the device waits for it
+                    await self._send_due(call)
             elif kind == "refusal":
                 self._core.refused(decode_refusal(answer.refusal))
             else:

@@ -11,7 +11,8 @@ from torch import Tensor
 from runnersvc.executor import Executed
 from servicekit.plan import Int32Array
 
-IN_FLIGHT = 4  # steps at once; a manager sends two or three ahead of their results
+IN_FLIGHT = 4  # steps at once: as many as a manager sends ahead of their results
+RING_LEN = IN_FLIGHT + 1
 STAGED_WORDS = 2**18  # of a step's arrays at first: 1 MiB
 ALIGNED_WORDS = 4  # 16 bytes: Triton compiles a kernel again for pointers that are less aligned
 
@@ -25,6 +26,7 @@ class Flight:
         self._ring = ring
         self._staging = torch.empty(STAGED_WORDS, dtype=torch.int32, pin_memory=True)
         self._sampled = torch.empty(num_rows, dtype=torch.int32, pin_memory=True)
+        self._began, self.ended = _event(), _event()
 
     def stage(self, arrays: Sequence[Int32Array]) -> list[Tensor]:
         """The int32 `arrays` on the device, each aligned to 16 bytes, by one copy. Once a step."""
@@ -43,9 +45,8 @@ class Flight:
 
     def begin(self) -> None:
         """The next operation is the step's first."""
-        self._before = self._ring.last_ended
-        self._began, self._ended = _event(), _event()
-        self._began.record()
+        self._before = self._ring.last
+        self._began.record(self._ring.stream)
 
     def end(self, sampled_ids: Tensor) -> None:
         """The step's last operation is enqueued; its `sampled_ids` int32 [n] come to the host."""
@@ -59,31 +60,33 @@ class Flight:
 
     def _end(self, pinned: Tensor, *, from_graph: bool) -> None:
         self._result, self._from_graph = pinned, from_graph
-        self._ended.record()
-        self._ring.last_ended = self._ended
+        self.ended.record(self._ring.stream)
+        self._ring.last = self
 
     def wait(self) -> Executed:
         """Return when the device is through; what was pinned may be used again."""
-        self._ended.synchronize()
+        self.ended.synchronize()
         sampled_ids: Int32Array = self._result.numpy().copy()
-        device_us = round(self._began.elapsed_time(self._ended) * 1e3)
+        device_us = round(self._began.elapsed_time(self.ended) * 1e3)
         gap_us = None
         if self._before is not None:
-            gap_us = round(self._before.elapsed_time(self._began) * 1e3)
+            gap_us = round(self._before.ended.elapsed_time(self._began) * 1e3)
         self._ring.give_back(self)
         return Executed(sampled_ids, device_us, gap_us, self._from_graph)
 
 
 class FlightRing:
-    """IN_FLIGHT flights for steps of at most `num_rows` sampling rows. A step is enqueued by one
-    thread at a time.
+    """IN_FLIGHT flights, and one more, for steps of at most `num_rows` sampling rows, on the stream
+    that is current when it is made. A step is enqueued by one thread at a time.
     """
 
     def __init__(self, num_rows: int, device: torch.device) -> None:
         self.device = device
-        self.last_ended: torch.cuda.Event | None = None  # of the step before
+        self.stream = torch.cuda.current_stream(device)
+        self.last: Flight | None = None  # the step enqueued last
+        self._waited: Flight | None = None
         self._free: queue.SimpleQueue[Flight] = queue.SimpleQueue()
-        for _ in range(IN_FLIGHT):
+        for _ in range(RING_LEN):
             self._free.put(Flight(self, num_rows))
 
     def take(self) -> Flight:
@@ -91,7 +94,10 @@ class FlightRing:
         return self._free.get()
 
     def give_back(self, flight: Flight) -> None:
-        self._free.put(flight)
+        """It is free when the next one has been waited for, which reads when this one ended."""
+        if self._waited is not None:
+            self._free.put(self._waited)
+        self._waited = flight
 
 
 def _event() -> torch.cuda.Event:

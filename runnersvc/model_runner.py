@@ -12,7 +12,7 @@ from runnersvc.capacity import Capacity
 from runnersvc.decode_graph import DecodeGraphs
 from runnersvc.executor import AtOnce, Launched
 from runnersvc.families import ModelSpec
-from runnersvc.in_flight import IN_FLIGHT, FlightRing
+from runnersvc.in_flight import RING_LEN, FlightRing
 from runnersvc.kv_cache import KVCache
 from runnersvc.memory import MemoryUse, PoolChoice
 from runnersvc.ops import ops_of
@@ -166,7 +166,7 @@ class ModelRunner:
             self._row_state,
             self._kv_cache,
             max_rows=0 if self._flights is None else capacity.max_graph_rows,
-            ring_len=IN_FLIGHT,
+            ring_len=RING_LEN,
         )
 
     def _forward(self, step: Step) -> Tensor:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from pagewire.v1 import runner_pb2 as pb
 
-from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RowOpen, RunnerDescription
+from servicekit.plan import (
+    Attach,
+    Attached,
+    Int32Array,
+    Plan,
+    Refusal,
+    Result,
+    RowOpen,
+    RunnerDescription,
+)
 
 INT32_FIELDS = (
     "close_rows",
@@ -20,6 +30,8 @@ INT32_FIELDS = (
     "step_num_literals",
     "literal_ids",
 )
+_NOTHING: Int32Array = np.zeros(0, dtype=np.int32)
+_NOTHING.flags.writeable = False
 _REFUSAL_PREFIX = "REFUSAL_REASON_"
 
 
@@ -62,8 +74,12 @@ def decode_plan(message: pb.Plan) -> Plan:
         ),
         step_samples=np.array(message.step_samples, dtype=np.bool_),
         want_digest=message.want_digest,
-        **{name: np.array(getattr(message, name), dtype=np.int32) for name in INT32_FIELDS},
+        **{name: _int32_array(getattr(message, name)) for name in INT32_FIELDS},
     )
+
+
+def _int32_array(field: Sequence[int]) -> Int32Array:
+    return np.array(field, dtype=np.int32) if field else _NOTHING
 
 
 def encode_result(result: Result) -> pb.Result:

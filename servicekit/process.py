@@ -8,6 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+import uvloop
+
 from servicekit.config import read_settings
 from servicekit.errors import FatalError, SetupError
 from servicekit.logs import configure_logs
@@ -30,7 +32,7 @@ def run_service(
     try:
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)
-        asyncio.run(_awaited(serve(config)))
+        uvloop.run(_awaited(serve(config)))
     except SetupError as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.exit(2)

@@ -30,7 +30,7 @@ PAGE_SIZE, MAX_ROWS = 16, 256
 CASES = ((1, 640), (1, 1000), (8, 640), (32, 640), (32, 1000), (128, 900), (256, 1000))
 STEPS, PROFILED_STEPS, UNDER_WAY = 60, 5, 2
 ATTENTION = ("attend", "combine", "plan_kernel")
-GEMM = ("gemm", "gemv", "nvjet", "cutlass", "linear", "splitK")
+GEMM = ("gemm", "gemv", "nvjet", "cutlass", "multiply_kernel", "dot_kernel", "splitK")
 
 
 def main() -> None:

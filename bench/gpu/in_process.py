@@ -45,7 +45,7 @@ class InProcessConfig(RunnerConfig):
     """The runner's own, and those of the manager that a benchmark sets."""
 
     step_budget_tokens: int = setting("tokens of a step", STEP_BUDGET_TOKENS)
-    credits: int = setting("plans sent ahead of their results", 2)
+    credits: int | None = setting("plans sent ahead of their results", None)
 
 
 class InProcess:

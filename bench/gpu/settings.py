@@ -22,7 +22,7 @@ def new_parser(doc: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     parser.add_argument("--json", type=Path, default=H200, help="where the figures go")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--credits", type=int, default=2, help="plans ahead of their results")
+    parser.add_argument("--credits", type=int, help="plans ahead of their results")
     parser.add_argument(
         "--runner-args", default="", metavar="'--NAME VALUE ...'", help="further runner settings"
     )
@@ -45,7 +45,8 @@ def runner_settings(model_dir: Path, args: argparse.Namespace) -> list[str]:
 
 def cache_settings(args: argparse.Namespace) -> list[str]:
     """Of `python -m cachesvc`, but for addresses."""
-    return ["--step-budget-tokens", str(STEP_BUDGET_TOKENS), "--credits", str(args.credits)]
+    given = [] if args.credits is None else ["--credits", str(args.credits)]
+    return ["--step-budget-tokens", str(STEP_BUDGET_TOKENS), *given]
 
 
 def ceilings(device: str) -> dict[str, float]:

@@ -91,7 +91,7 @@ def locs_of(manager: CacheManager, idx: int) -> list[int]:
     return manager.page_table.locs[idx, :end].tolist()
 
 
-def attached_core(budget: int = 64, credits: int = 2, **changes: object) -> Core:
+def attached_core(budget: int = 64, credits: int | None = 2, **changes: object) -> Core:
     """A core whose runner has just come, with nothing executed."""
     core = Core(Limits(step_budget_tokens=budget, credits=credits))
     core.attached(
