@@ -22,36 +22,32 @@ class StepAttention:
         self._scale = 1 / math.sqrt(spec.head_dim)
         self._decode_rows = step.decode_rows, step.decode_seq_lens
         self._prefill_rows = step.prefill_rows, step.prefill_cached_lens, step.prefill_extend_lens
-        num_decode = len(step.decode_rows)
-        num_prefill = len(step.token_ids) - num_decode
+        self._num_decode = len(step.decode_rows)
+        self._num_prefill = len(step.token_ids) - self._num_decode
         heads = spec.num_heads, spec.num_kv_heads, spec.head_dim
         device = page_table.device
         self._decode_plan = self._prefill_plan = {}
-        if num_decode:
-            shape = AttentionShape(num_decode, *heads, dtype, device)
+        if self._num_decode:
+            shape = AttentionShape(self._num_decode, *heads, dtype, device)
             self._decode_plan = ops.plan_decode(shape, *self._decode_rows)
-        if num_prefill:
-            shape = AttentionShape(num_prefill, *heads, dtype, device)
+        if self._num_prefill:
+            shape = AttentionShape(self._num_prefill, *heads, dtype, device)
             self._prefill_plan = ops.plan_prefill(shape, *self._prefill_rows)
 
     def __call__(self, q: Tensor, caches: tuple[Tensor, Tensor]) -> Tensor:
         """Of `q` [T, num_heads, head_dim], over a layer's K and V by loc; the like of it."""
-        step = self._step
-        if step.decode_tokens is None:
-            return self._decode(q, caches)
-        if step.prefill_tokens is None:
-            return self._prefill(q, caches)
-        out = torch.empty_like(q, memory_format=torch.contiguous_format)
-        out[step.decode_tokens] = self._decode(q[step.decode_tokens], caches)
-        out[step.prefill_tokens] = self._prefill(q[step.prefill_tokens], caches)
+        attended = self._step.attended
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if attended is None else attended
+        if self._num_decode:
+            first = slice(self._num_decode)
+            self._ops.decode_attention(
+                q[first], *caches, self._page_table, *self._decode_rows, self._scale,
+                out=out[first], **self._decode_plan,
+            )  # fmt: skip
+        if self._num_prefill:
+            rest = slice(self._num_decode, None)
+            self._ops.prefill_attention(
+                q[rest], *caches, self._page_table, *self._prefill_rows, self._scale,
+                out=out[rest], **self._prefill_plan,
+            )  # fmt: skip
         return out
-
-    def _decode(self, q: Tensor, caches: tuple[Tensor, Tensor]) -> Tensor:
-        return self._ops.decode_attention(
-            q, *caches, self._page_table, *self._decode_rows, self._scale, **self._decode_plan
-        )
-
-    def _prefill(self, q: Tensor, caches: tuple[Tensor, Tensor]) -> Tensor:
-        return self._ops.prefill_attention(
-            q, *caches, self._page_table, *self._prefill_rows, self._scale, **self._prefill_plan
-        )

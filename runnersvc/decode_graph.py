@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,15 @@ import torch
 from torch import Tensor
 
 from kernels.reference.step_ring import STEP_HEAD, StepRing
+from runnersvc.graph_capture import captured
 from runnersvc.kv_cache import KVCache
 from runnersvc.ops import Ops
 from runnersvc.row_state import RowState
 from runnersvc.step import Step
+from runnersvc.step_arrays import step_of
 from servicekit.plan import Plan
 
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)
-WARM_UPS = 2  # runs before a capture: they compile kernels, and let libraries set themselves up
 
 
 class DecodeGraphs:
@@ -36,15 +38,16 @@ class DecodeGraphs:
 
     def __init__(
         self,
-        forward: Callable[[Step], Tensor],
+        logits: Callable[[Step], Tensor],
         ops: Ops,
         row_state: RowState,
         kv_cache: KVCache,
         *,
         max_rows: int,
         ring_len: int,
+        pool: Any,
     ) -> None:
-        self._forward, self._ops = forward, ops
+        self._logits, self._ops = logits, ops
         self._row_state, self._kv_cache = row_state, kv_cache
         self._dummy = kv_cache.dummy_table_idx
         self._device = kv_cache.page_table.device
@@ -56,10 +59,8 @@ class DecodeGraphs:
             self._rows, self._seq_lens = torch.zeros(
                 2, most, dtype=torch.int32, device=self._device
             )
-        pool: Any = None
         for batch in reversed(self.batches):
-            self._graphs[batch] = self._capture(batch, pool)
-            pool = pool or self._graphs[batch].pool()
+            self._graphs[batch] = captured(partial(self._run, batch), pool)
         if most:
             torch.cuda.synchronize()
             self._ring.turn.zero_()
@@ -111,38 +112,12 @@ class DecodeGraphs:
         self._steps = steps.numpy()
         return StepRing(steps, sampled, torch.zeros(1, dtype=torch.int32, device=self._device))
 
-    def _capture(self, batch: int, pool: Any) -> torch.cuda.CUDAGraph:
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                self._run(batch)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            self._run(batch)
-        return graph
-
     def _run(self, batch: int) -> None:
         ops, page_table = self._ops, self._kv_cache.page_table
         rows, seq_lens = self._rows[:batch], self._seq_lens[:batch]
         ops.take_step(self._ring, rows, seq_lens, page_table, max_writes=self._max_writes(batch))
-        nothing = rows[:0]
-        last_token = self._row_state.last_token
-        token_ids, positions, out_locs = ops.decode_inputs(last_token, page_table, rows, seq_lens)
-        step = Step(
-            token_ids=token_ids,
-            positions=positions,
-            out_locs=out_locs,
-            decode_rows=rows,
-            decode_seq_lens=seq_lens,
-            decode_tokens=None,
-            prefill_rows=nothing,
-            prefill_cached_lens=nothing,
-            prefill_extend_lens=nothing,
-            prefill_tokens=None,
-            sampling_tokens=None,
-        )
-        logits = self._forward(step)
+        last_token, nothing = self._row_state.last_token, rows[:0]
+        step = step_of((rows, seq_lens, *[nothing] * 6), last_token, page_table, ops)
+        logits = self._logits(step)
         sampled = ops.sample(logits, *self._row_state.sampling, seq_lens, rows=rows)
         ops.give_sampled(self._ring, rows, sampled, last_token)

@@ -48,11 +48,11 @@ class Flight:
         self._before = self._ring.last
         self._began.record(self._ring.stream)
 
-    def end(self, sampled_ids: Tensor) -> None:
+    def end(self, sampled_ids: Tensor, *, from_graph: bool) -> None:
         """The step's last operation is enqueued; its `sampled_ids` int32 [n] come to the host."""
         pinned = self._sampled[: len(sampled_ids)]
         pinned.copy_(sampled_ids, non_blocking=True)
-        self._end(pinned, from_graph=False)
+        self._end(pinned, from_graph=from_graph)
 
     def end_graph(self, pinned: Tensor) -> None:
         """The step's graph is enqueued, which puts what it samples into `pinned` int32 [n]."""

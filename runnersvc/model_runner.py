@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from runnersvc.capacity import Capacity
+from runnersvc.chunk_graph import ChunkGraphs
 from runnersvc.decode_graph import DecodeGraphs
 from runnersvc.executor import AtOnce, Launched
 from runnersvc.families import ModelSpec
@@ -18,7 +19,7 @@ from runnersvc.memory import MemoryUse, PoolChoice
 from runnersvc.ops import ops_of
 from runnersvc.row_state import OpenedRows, RowState, opened_rows
 from runnersvc.step import Step
-from runnersvc.step_arrays import step_arrays, step_of
+from runnersvc.step_arrays import StepArrays, step_arrays, step_of
 from runnersvc.transformer import Transformer
 from runnersvc.trial import largest_plan
 from runnersvc.weights import Weights
@@ -27,6 +28,7 @@ from servicekit.plan import Int32Array, Plan
 
 _NUM_OPENED = len(OpenedRows._fields)
 _NUM_ROW_ARRAYS = _NUM_OPENED + 3  # with those of a table write
+_SAMPLING_BEGINS = _NUM_ROW_ARRAYS + len(StepArrays._fields)
 
 
 class ModelRunner:
@@ -78,16 +80,17 @@ class ModelRunner:
         if self._flights is None:
             return AtOnce(self.execute, plan)
         flight = self._flights.take()
-        if plan.only_decodes and self._graphs.hold(len(plan.step_rows)):
-            with_write = not plan.open_rows and self._graphs.take_write(plan)
+        if plan.only_decodes and self._decode_graphs.hold(len(plan.step_rows)):
+            with_write = not plan.open_rows and self._decode_graphs.take_write(plan)
             if not with_write:
                 self._apply_rows(flight.stage(self._row_arrays(plan)))
             flight.begin()
-            flight.end_graph(self._graphs.replay(plan, with_write=with_write))
+            flight.end_graph(self._decode_graphs.replay(plan, with_write=with_write))
         else:
-            staged = flight.stage(self._arrays(plan))
+            arrays, from_graph = self._arrays(plan)
+            staged = flight.stage(arrays)
             flight.begin()
-            flight.end(self._apply(staged))
+            flight.end(self._apply(staged, from_graph=from_graph), from_graph=from_graph)
         return flight
 
     @torch.inference_mode()
@@ -97,10 +100,10 @@ class ModelRunner:
         """
         if self._flights is not None:
             return self.launch(plan).wait().sampled_ids
-        arrays = self._arrays(plan)
+        arrays, from_graph = self._arrays(plan)
         joined = torch.from_numpy(np.concatenate(arrays))
         staged = list(torch.split(joined, [len(array) for array in arrays]))
-        sampled_ids: Int32Array = self._apply(staged).numpy()
+        sampled_ids: Int32Array = self._apply(staged, from_graph=from_graph).numpy()
         return sampled_ids
 
     def read_table(self) -> Int32Array:
@@ -119,28 +122,37 @@ class ModelRunner:
         write = plan.write_rows, plan.write_positions, plan.write_locs
         return [*opened_rows(plan.open_rows), *write]
 
-    def _arrays(self, plan: Plan) -> list[Int32Array]:
-        """All that the device needs of a plan."""
-        step = step_arrays(plan) if len(plan.step_rows) else ()
-        return [*self._row_arrays(plan), *step]
+    def _arrays(self, plan: Plan) -> tuple[list[Int32Array], bool]:
+        """All that the device needs of a plan, and whether a graph has its forward."""
+        row_arrays = self._row_arrays(plan)
+        if not len(plan.step_rows):
+            return row_arrays, False
+        step, sampling = step_arrays(plan)
+        from_graph = self._chunk_graphs.hold(step)
+        if from_graph:
+            step, sampling = self._chunk_graphs.padded(step, sampling)
+        return [*row_arrays, *step, *sampling], from_graph
 
     def _apply_rows(self, staged: list[Tensor]) -> None:
         self._row_state.open(*staged[:_NUM_OPENED])
         self._kv_cache.write_table(*staged[_NUM_OPENED:_NUM_ROW_ARRAYS])
 
-    def _apply(self, staged: list[Tensor]) -> Tensor:
+    def _apply(self, staged: list[Tensor], *, from_graph: bool) -> Tensor:
         """Enqueues it all; the sampled ids, int32 [S]."""
         self._apply_rows(staged)
-        staged_step = staged[_NUM_ROW_ARRAYS:]
         last_token = self._row_state.last_token
-        if not staged_step:
+        if len(staged) == _NUM_ROW_ARRAYS:
             return last_token[:0]
-        rows, positions = staged_step[-2:]
-        logits = self._forward(
-            step_of(staged_step, last_token, self._kv_cache.page_table, self._ops)
-        )
+        step = staged[_NUM_ROW_ARRAYS:_SAMPLING_BEGINS]
+        tokens, rows, positions = staged[_SAMPLING_BEGINS:]
+        if from_graph:
+            hidden = self._chunk_graphs.replay(step)
+        else:
+            page_table = self._kv_cache.page_table
+            hidden = self._forward(step_of(step, last_token, page_table, self._ops))
         if len(rows) == 0:
-            return rows
+            return last_token[:0]
+        logits = self._transformer.logits(hidden.index_select(0, tokens))
         token_ids = self._ops.sample(logits, *self._row_state.sampling, positions, rows=rows)
         sampled_ids: Tensor = token_ids.int()
         last_token[rows] = sampled_ids
@@ -160,17 +172,28 @@ class ModelRunner:
             device=self._device,
             ops=self._ops,
         )
-        self._graphs = DecodeGraphs(
+        max_graph_rows, graph_pool = 0, None
+        if self._flights is not None:
+            max_graph_rows, graph_pool = capacity.max_graph_rows, torch.cuda.graph_pool_handle()
+        state = self._ops, self._row_state, self._kv_cache
+        self._chunk_graphs = ChunkGraphs(
             self._forward,
-            self._ops,
-            self._row_state,
-            self._kv_cache,
-            max_rows=0 if self._flights is None else capacity.max_graph_rows,
-            ring_len=RING_LEN,
+            *state,
+            hidden_dim=spec.hidden_dim,
+            heads=(spec.num_heads, spec.head_dim),
+            max_rows=max_graph_rows,
+            max_tokens=capacity.max_step_tokens,
+            pool=graph_pool,
+        )
+        self._decode_graphs = DecodeGraphs(
+            self._logits, *state, max_rows=max_graph_rows, ring_len=RING_LEN, pool=graph_pool
         )
 
     def _forward(self, step: Step) -> Tensor:
         return self._transformer.forward(step, self._kv_cache)
+
+    def _logits(self, step: Step) -> Tensor:
+        return self._transformer.logits(self._forward(step))
 
     def _tried(self) -> MemoryUse:
         """What the card has to hold beside the pool: graphs are captured and the largest step is
@@ -183,7 +206,7 @@ class ModelRunner:
         graphs_bytes = torch.cuda.memory_reserved() - weights_bytes
         self.execute(largest_plan(self._capacity))
         step_bytes = torch.cuda.max_memory_reserved() - graphs_bytes - weights_bytes
-        del self._kv_cache, self._graphs
+        del self._kv_cache, self._chunk_graphs, self._decode_graphs
         gc.collect()
         torch.cuda.empty_cache()
         free_bytes, card_bytes = torch.cuda.mem_get_info()

@@ -9,10 +9,8 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one forward computes: T tokens, the rows' tokens one after the other. All on the device.
-
-    Rows with one new token decode, the others prefill. `*_tokens` say where a kind's tokens are
-    among the T, in the order of its rows; None says that all tokens are of this kind.
+    """What one forward computes: T tokens, first one of each row that decodes, then those of the
+    rows that prefill, row after row. All on the device.
     """
 
     token_ids: Tensor  # [T]
@@ -20,9 +18,7 @@ class Step:
     out_locs: Tensor  # [T] int64
     decode_rows: Tensor  # [B] table_idxs
     decode_seq_lens: Tensor  # [B] with the new token
-    decode_tokens: Tensor | None  # [B]
     prefill_rows: Tensor  # [P] table_idxs
     prefill_cached_lens: Tensor  # [P]
-    prefill_extend_lens: Tensor  # [P]
-    prefill_tokens: Tensor | None  # [sum of prefill_extend_lens]
-    sampling_tokens: Tensor | None  # [S] the last tokens of the rows that sample; None: all tokens
+    prefill_extend_lens: Tensor  # [P], T - B together, or less: then tokens of padding come last
+    attended: Tensor | None = None  # [T, num_heads, head_dim] for attention to fill; None: any

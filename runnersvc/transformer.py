@@ -30,15 +30,17 @@ class Transformer:
         self._rotary = rotary_tables(frequencies.to(outside.embedding.device), max_seq_len)
 
     def forward(self, step: Step, kv_cache: KVCache) -> Tensor:
-        """Logits [S, vocab] of the sampling tokens. Stores K and V of all at their out_locs."""
+        """The hidden state [T, hidden] after all layers, which store K and V at the out_locs."""
         hidden = F.embedding(step.token_ids, self._embedding)  # [T, hidden]
         spec, page_table = self._spec, kv_cache.page_table
         attention = StepAttention(self._ops, spec, step, page_table, hidden.dtype)
         for layer_idx, layer in enumerate(self._layers):
             caches = kv_cache.layer(layer_idx)
             hidden = layer.forward(hidden, step, self._rotary, caches, attention)
-        if step.sampling_tokens is not None:
-            hidden = hidden.index_select(0, step.sampling_tokens)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[S, vocab] of a hidden state [S, hidden]."""
         return self._head(hidden)
 
 

@@ -22,8 +22,10 @@ def decode_attention(
     table_idxs: Tensor,
     seq_lens: Tensor,
     scale: float,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Attention of one query token a row, `q` [B, H, D]; returns [B, H, D].
+    """Attention of one query token a row, `q` [B, H, D]; returns [B, H, D], `out` when given.
 
     Query b reads the first `seq_lens[b] >= 1` positions of row table_idxs[b]. Caches are
     [(num_pages + 1) * page_size, num_kv_heads, head_dim], `page_table` is by row and position.
@@ -34,7 +36,7 @@ def decode_attention(
             *(torch.split(x, _ROWS_TOGETHER) for x in (q, table_idxs, seq_lens)), strict=True
         )
     ]
-    return together[0] if len(together) == 1 else torch.cat(together)
+    return torch.cat(together, out=out)
 
 
 def prefill_attention(
@@ -46,13 +48,17 @@ def prefill_attention(
     cached_lens: Tensor,
     extend_lens: Tensor,
     scale: float,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Causal attention of the rows' new tokens, whose K and V are stored already.
 
     `q` is [T, H, D], row after row, T = sum(extend_lens). New token i of row b reads the positions
-    0 … cached_lens[b] + i of row table_idxs[b]. Caches as in `decode_attention`. Returns [T, H, D].
+    0 … cached_lens[b] + i of row table_idxs[b]. Caches as in `decode_attention`. Returns [T, H, D],
+    `out` when given.
     """
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    if out is None:
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
     first = 0
     for table_idx, cached_len, extend_len in zip(
         table_idxs.tolist(), cached_lens.tolist(), extend_lens.tolist(), strict=True

@@ -60,11 +60,12 @@ class Logits:
     @torch.inference_mode()
     def of(self, cached_len: int, ids: list[int]) -> torch.Tensor:
         plan = make_plan([Row(3, cached_len, ids)])
-        arrays = step_arrays(plan)
-        staged = [torch.from_numpy(array) for array in arrays]
-        page_table, ops = self._runner._kv_cache.page_table, self._runner._ops
-        step = step_of(staged, self._runner._row_state.last_token, page_table, ops)
-        logits: torch.Tensor = self._runner._transformer.forward(step, self._runner._kv_cache)
+        step, sampling = step_arrays(plan)
+        staged = [torch.from_numpy(array) for array in step]
+        runner = self._runner
+        page_table, ops = runner._kv_cache.page_table, runner._ops
+        hidden = runner._forward(step_of(staged, runner._row_state.last_token, page_table, ops))
+        logits: torch.Tensor = runner._transformer.logits(hidden[sampling.tokens])
         return logits[0]
 
 
