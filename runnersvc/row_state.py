@@ -60,7 +60,8 @@ class RowState:
         rows = max_running_reqs + 1
         width = align_up(rows, _ALIGNED_WORDS)
         self._words = torch.zeros(5, width, dtype=torch.int32, device=device)
-        temperature, top_k, top_p, choice, self.last_token = self._words[:, :rows]
+        temperature, top_k, top_p, choice, last_token = self._words[:, :rows].unbind()
+        self.last_token = last_token
         self.sampling = SamplingRows(
             temperature=temperature.view(torch.float32),
             top_k=top_k,

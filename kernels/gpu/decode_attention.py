@@ -19,7 +19,7 @@ from torch import Tensor
 from kernels.gpu.decode_combine import combine_kernel, merge_parts
 from kernels.gpu.decode_plan import RECORD_WORDS
 from kernels.gpu.decode_workspace import DecodeWorkspace, decode_workspace
-from kernels.gpu.launch import dot
+from kernels.gpu.launch import OVERLAP, begin_program, dot
 
 _MERGED_ELEMENTS = 8192  # of partial results that a program of the combine kernel holds at once
 _FUSED_ELEMENTS = 4096  # as above, in the attention kernel: more would cost it registers
@@ -85,6 +85,7 @@ def decode_attention(
         BLOCK_S=_together(triton.next_power_of_2(group) * shape["BLOCK_D"]),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
+        **OVERLAP,
     )
     if not config.fused_combine:
         combine_kernel[(num_reqs * num_heads,)](
@@ -95,6 +96,7 @@ def decode_attention(
             **shape,
             BLOCK_S=min(64, _MERGED_ELEMENTS // shape["BLOCK_D"]),
             num_warps=4,
+            **OVERLAP,
         )
     return out
 
@@ -132,6 +134,7 @@ def attend_kernel(
     BLOCK_S: tl.constexpr,
 ):
     """A program is one worker and one KV head, the heads of a worker next to each other."""
+    begin_program()
     NUM_HEADS: tl.constexpr = NUM_KV_HEADS * GROUP
     worker = tl.program_id(0) // NUM_KV_HEADS
     head = tl.program_id(0) % NUM_KV_HEADS

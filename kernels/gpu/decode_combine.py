@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.gpu.launch import begin_program
+
 
 @triton.jit
 def merge_parts(
@@ -64,6 +66,7 @@ def combine_kernel(
     BLOCK_S: tl.constexpr,
 ):
     """A program is one row and one query head; nothing to do where one worker had the whole row."""
+    begin_program()
     row = tl.program_id(0) // NUM_HEADS
     shared = tl.load(rows + row * 2 + 1)
     if shared > 1:

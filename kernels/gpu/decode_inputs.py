@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
+
 BLOCK_N = 128  # rows a program
 
 
@@ -19,7 +21,7 @@ def decode_inputs(
     out_locs = torch.empty(n, dtype=torch.int64, device=rows.device)
     decode_inputs_kernel[(triton.cdiv(n, BLOCK_N),)](
         last_token, page_table, rows, seq_lens, token_ids, positions, out_locs, n,
-        page_table.stride(0), BLOCK_N, num_warps=4,
+        page_table.stride(0), BLOCK_N, num_warps=4, **OVERLAP,
     )  # fmt: skip
     return token_ids, positions, out_locs
 
@@ -37,6 +39,7 @@ def decode_inputs_kernel(
     WIDTH: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
+    begin_program()
     i = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = i < n
     row = tl.load(rows + i, mask=mask, other=0).to(tl.int64)

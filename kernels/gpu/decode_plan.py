@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
+
 RECORD_WORDS = tl.constexpr(8)  # of a worker's record; words past the fifth are unused
 _PLAN_ELEMENTS = 4096  # rows times workers that one program compares
 
@@ -66,6 +68,7 @@ def plan_decode(
         BLOCK_N=tile_len,
         BLOCK_B=padded_reqs,
         BLOCK_W=together,
+        **OVERLAP,
     )
 
 
@@ -83,6 +86,7 @@ def plan_kernel(
     BLOCK_W: tl.constexpr,
 ):
     """A program writes the records of BLOCK_W workers; the first one those of the rows as well."""
+    begin_program()
     b = tl.arange(0, BLOCK_B)
     inside = b < num_reqs
     tiles = tl.cdiv(tl.load(seq_lens + b, mask=inside, other=0).to(tl.int32), BLOCK_N)

@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
+
 FEW_TOKENS = 1024  # up to here a program stores one token, past it TOKENS_OF_MANY
 TOKENS_OF_MANY = 2
 _WARP_ELEMENTS = 256  # 16 bytes of bfloat16 a thread
@@ -30,7 +32,7 @@ def store_kv(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, out_locs: T
     store_kernel[(triton.cdiv(num_tokens, tokens),)](
         k_cache, v_cache, k, v, out_locs, num_tokens,
         k.stride(0), v.stride(0), width, tokens, padded,
-        num_warps=max(1, min(8, tokens * padded // _WARP_ELEMENTS)),
+        num_warps=max(1, min(8, tokens * padded // _WARP_ELEMENTS)), **OVERLAP,
     )  # fmt: skip
 
 
@@ -48,6 +50,7 @@ def store_kernel(
     TOKENS: tl.constexpr,
     BLOCK_W: tl.constexpr,
 ):
+    begin_program()
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     column = tl.arange(0, BLOCK_W)[None, :]
     exists = token < num_tokens

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
 from kernels.reference.logit_rules import Adjusted, LogitRules
 
 BLOCK_V = 2048  # ids a program
@@ -37,6 +38,7 @@ def adjust_logits(
         rules_kernel[(triton.cdiv(vocab, BLOCK_V), num_rows)](
             logits, *adjusted, *rules, rows, position, allowed_words, is_masked,
             vocab, rules.bias_ids.shape[1], rules.stop_ids.shape[1], BLOCK_V, num_warps=4,
+            **OVERLAP,
         )  # fmt: skip
 
 
@@ -67,6 +69,7 @@ def rules_kernel(
     BLOCK_V: tl.constexpr,
 ):
     """Program (chunk, row) adjusts BLOCK_V logits of a row, or none."""
+    begin_program()
     NUM_WORDS: tl.constexpr = (VOCAB + 31) // 32
     row = tl.program_id(1).to(tl.int64)
     state = tl.load(rows + row).to(tl.int64)

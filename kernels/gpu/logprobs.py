@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
 from kernels.gpu.logits import load_logits
 from kernels.reference.logprobs import Logprobs
 
@@ -36,12 +37,21 @@ def logprobs(logits: Tensor, token_ids: Tensor, wanted: Tensor, num_top: int) ->
     weight = torch.empty(num_rows, num_chunks, dtype=floats, device=device)
     if num_rows:
         best_kernel[(num_chunks, num_rows)](
-            best, best_ids, weight, logits, wanted, vocab, num_best, CHUNK, num_warps=8
+            best,
+            best_ids,
+            weight,
+            logits,
+            wanted,
+            vocab,
+            num_best,
+            CHUNK,
+            num_warps=8,
+            **OVERLAP,
         )
         merge_kernel[(num_rows,)](
             *out, best, best_ids, weight, logits, token_ids, wanted, vocab, num_top, num_best,
             num_chunks, triton.next_power_of_2(num_chunks),
-            triton.next_power_of_2(num_chunks * num_best), num_warps=8,
+            triton.next_power_of_2(num_chunks * num_best), num_warps=8, **OVERLAP,
         )  # fmt: skip
     return out
 
@@ -58,6 +68,7 @@ def best_kernel(
     BLOCK_V: tl.constexpr,
 ):
     """Program (chunk, row): its NUM_BEST likeliest, and the sum of exp(logit - best)."""
+    begin_program()
     row = tl.program_id(1)
     if tl.load(wanted + row) != 0:
         out = row * tl.num_programs(0) + tl.program_id(0)
@@ -92,6 +103,7 @@ def merge_kernel(
     BLOCK_C: tl.constexpr,
     BLOCK_B: tl.constexpr,
 ):
+    begin_program()
     row = tl.program_id(0)
     if tl.load(wanted + row) != 0:
         chunks = tl.arange(0, BLOCK_C)

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
+
 BLOCK_N = 256  # entries a program
 
 
@@ -20,7 +22,15 @@ def scatter_page_table(page_table: Tensor, rows: Tensor, positions: Tensor, locs
     if n == 0:
         return
     scatter_kernel[(triton.cdiv(n, BLOCK_N),)](
-        page_table, rows, positions, locs, n, page_table.stride(0), BLOCK_N, num_warps=4
+        page_table,
+        rows,
+        positions,
+        locs,
+        n,
+        page_table.stride(0),
+        BLOCK_N,
+        num_warps=4,
+        **OVERLAP,
     )
 
 
@@ -30,7 +40,15 @@ def read_page_table(page_table: Tensor, rows: Tensor, positions: Tensor) -> Tens
     locs = torch.empty(n, dtype=torch.int64, device=page_table.device)
     if n:
         gather_kernel[(triton.cdiv(n, BLOCK_N),)](
-            page_table, rows, positions, locs, n, page_table.stride(0), BLOCK_N, num_warps=4
+            page_table,
+            rows,
+            positions,
+            locs,
+            n,
+            page_table.stride(0),
+            BLOCK_N,
+            num_warps=4,
+            **OVERLAP,
         )
     return locs
 
@@ -39,6 +57,7 @@ def read_page_table(page_table: Tensor, rows: Tensor, positions: Tensor) -> Tens
 def scatter_kernel(
     page_table, rows, positions, locs, n, WIDTH: tl.constexpr, BLOCK_N: tl.constexpr
 ):
+    begin_program()
     i = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = i < n
     row = tl.load(rows + i, mask=mask, other=0).to(tl.int64)
@@ -49,6 +68,7 @@ def scatter_kernel(
 
 @triton.jit(do_not_specialize=["n"])
 def gather_kernel(page_table, rows, positions, locs, n, WIDTH: tl.constexpr, BLOCK_N: tl.constexpr):
+    begin_program()
     i = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = i < n
     row = tl.load(rows + i, mask=mask, other=0).to(tl.int64)

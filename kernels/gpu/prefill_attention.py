@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gpu.attention_tuning import prefill_config
-from kernels.gpu.launch import dot
+from kernels.gpu.launch import OVERLAP, begin_program, dot
 from kernels.gpu.prefill_plan import TILE_WORDS, PrefillPlan, plan_prefill, tokens_of_tile
 
 
@@ -76,6 +76,7 @@ def prefill_attention(
         PAGE_TILES=config.page_tiles and page_size % config.tile_len == 0,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
+        **OVERLAP,
     )
     return out
 
@@ -100,6 +101,7 @@ def prefill_kernel(
     PAGE_TILES: tl.constexpr,
 ):
     """A program is one tile of queries and one KV head, the heads of a tile next to each other."""
+    begin_program()
     head = tl.program_id(0) % NUM_KV_HEADS
     record = tiles + tl.program_id(0) // NUM_KV_HEADS * TILE_WORDS
     tokens = tl.load(record + 1)

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gpu.attention_tuning import PrefillConfig
+from kernels.gpu.launch import OVERLAP, begin_program
 
 TILE_WORDS = tl.constexpr(4)  # of a tile's record
 _PLAN_ELEMENTS = 4096  # rows times tiles that one program compares
@@ -58,6 +59,7 @@ def plan_prefill(
         BLOCK_Q=tile_tokens,
         BLOCK_P=padded_rows,
         BLOCK_T=together,
+        **OVERLAP,
     )
     return PrefillPlan(config, tiles)
 
@@ -80,6 +82,7 @@ def prefill_plan_kernel(
     BLOCK_T: tl.constexpr,
 ):
     """A program writes the records of BLOCK_T tiles, each where its turn is."""
+    begin_program()
     p = tl.arange(0, BLOCK_P)
     inside = p < num_rows
     extends = tl.load(extend_lens + p, mask=inside, other=0).to(tl.int32)

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
+
 _WIDE = 2048  # columns from which on 8 warps share a row
 
 
@@ -32,7 +34,7 @@ def _launch(x: Tensor, delta: Tensor, weight: Tensor, eps: float, *, has_delta: 
     if num_tokens:
         rms_norm_kernel[(num_tokens,)](
             out, x, delta, weight, eps, has_delta, width, triton.next_power_of_2(width),
-            num_warps=8 if width >= _WIDE else 4,
+            num_warps=8 if width >= _WIDE else 4, **OVERLAP,
         )  # fmt: skip
     return out
 
@@ -41,6 +43,7 @@ def _launch(x: Tensor, delta: Tensor, weight: Tensor, eps: float, *, has_delta: 
 def rms_norm_kernel(
     out, x, delta, weight, eps, HAS_DELTA: tl.constexpr, WIDTH: tl.constexpr, BLOCK_W: tl.constexpr
 ):
+    begin_program()
     first = tl.program_id(0).to(tl.int64) * WIDTH
     column = tl.arange(0, BLOCK_W)
     mask = column < WIDTH

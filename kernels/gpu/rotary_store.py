@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
+
 _TILE_ELEMENTS = 1024  # of a half, at most
 _WARP_ELEMENTS = 256  # of a half: 16 bytes of bfloat16 a thread
 
@@ -52,7 +54,7 @@ def rotary_store(
         q, k, v, cos, signed_sin, positions, k_cache, v_cache, out_locs, q_norm, k_norm, eps,
         q.stride(0), k.stride(0), v.stride(0), num_heads, num_kv_heads, head_dim,
         q_norm is not None, q_tiles, heads_together, half_width,
-        num_warps=max(1, heads_together * half_width // _WARP_ELEMENTS),
+        num_warps=max(1, heads_together * half_width // _WARP_ELEMENTS), **OVERLAP,
     )  # fmt: skip
 
 
@@ -82,6 +84,7 @@ def rotary_store_kernel(
     BLOCK_D: tl.constexpr,
 ):
     """Program (token, tile): BLOCK_H heads of Q, or of K and V, in halves [BLOCK_H, BLOCK_D]."""
+    begin_program()
     HALF: tl.constexpr = HEAD_DIM // 2
     token = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)

@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
 from kernels.gpu.logits import COLD, LOG2_E, chunk_weights, load_logits, row_weights
 from kernels.gpu.sampling_search import search_kernel
 from kernels.reference.logit_rules import Adjusted
@@ -82,16 +83,18 @@ def sample(
     bands = torch.empty(num_rows, BAND_LEN, dtype=torch.float32, device=logits.device)
     source = (logits, *adjusted) if adjusted is not None else (logits, None, None)
     shape = vocab, adjusted is not None, CHUNK
-    chunk_kernel[(num_chunks, num_rows)](*stats, *source, temperature, rows, *shape, num_warps=4)
+    chunk_kernel[(num_chunks, num_rows)](
+        *stats, *source, temperature, rows, *shape, num_warps=4, **OVERLAP
+    )
     padded_chunks = triton.next_power_of_2(num_chunks)
     search_kernel[(num_rows,)](
         *kept, stats.weight, bands, stats.greatest, stats.least, *source, temperature, top_k,
-        top_p, min_p, rows, *shape, padded_chunks, BAND_LEN, num_warps=NUM_WARPS,
+        top_p, min_p, rows, *shape, padded_chunks, BAND_LEN, num_warps=NUM_WARPS, **OVERLAP,
     )  # fmt: skip
     draw_kernel[(num_rows,)](
         ids, is_broken, stats.greatest, stats.best, stats.weight, stats.broken, *kept, *source,
         temperature, top_k, min_p, seed, choice, position, rows, *shape, padded_chunks,
-        num_warps=4,
+        num_warps=4, **OVERLAP,
     )  # fmt: skip
     return ids
 
@@ -130,6 +133,7 @@ def chunk_kernel(
     BLOCK_V: tl.constexpr,
 ):
     """Program (chunk, row) fills one entry of each of `ChunkStats`."""
+    begin_program()
     chunk = tl.program_id(0)
     row = tl.program_id(1)
     out = row * tl.num_programs(0) + chunk
@@ -175,6 +179,7 @@ def draw_kernel(
     BLOCK_C: tl.constexpr,
 ):
     """Program `row` draws one id; BLOCK_C covers the row's chunks of BLOCK_V ids."""
+    begin_program()
     NUM_CHUNKS: tl.constexpr = (VOCAB + BLOCK_V - 1) // BLOCK_V
     row = tl.program_id(0)
     state = row

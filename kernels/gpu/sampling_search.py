@@ -14,6 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from kernels.gpu.launch import begin_program
 from kernels.gpu.logits import COLD, LOG2_E, chunk_weights, load_logits, row_weights
 
 
@@ -46,6 +47,7 @@ def search_kernel(
     `ties_of` how many equals of the pivot are, and in `ties_before_of` how many of them came before
     each chunk. BLOCK_C covers the row's chunks of BLOCK_V ids.
     """
+    begin_program()
     NUM_CHUNKS: tl.constexpr = (VOCAB + BLOCK_V - 1) // BLOCK_V
     row = tl.program_id(0)
     state = row

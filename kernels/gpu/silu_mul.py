@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
+
 BLOCK_W = 1024
 
 
@@ -21,13 +23,19 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     assert gate_up.is_contiguous()
     if num_tokens:
         silu_mul_kernel[(num_tokens, triton.cdiv(width, BLOCK_W))](
-            out, gate_up, width, BLOCK_W, num_warps=4
+            out,
+            gate_up,
+            width,
+            BLOCK_W,
+            num_warps=4,
+            **OVERLAP,
         )
     return out
 
 
 @triton.jit
 def silu_mul_kernel(out, gate_up, WIDTH: tl.constexpr, BLOCK_W: tl.constexpr):
+    begin_program()
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
     mask = column < WIDTH

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.launch import dot
+from kernels.gpu.launch import OVERLAP, begin_program, dot, let_next_come, wait_for_previous
 from kernels.gpu.linear_tuning import MAX_TOKENS, LinearConfig, linear_config
 
 _DOT_TOKENS = 16  # the tokens of a tile; those that do not exist are zero
@@ -63,14 +63,14 @@ def skinny_linear(
         multiply_kernel[grid](
             *tensors, num_rows, eps, **form, WIDTH=width,
             BLOCK_N=config.tile_rows, BLOCK_K=config.tile_columns, STAGES=config.num_stages,
-            num_warps=config.num_warps, num_stages=config.num_stages,
+            num_warps=config.num_warps, num_stages=config.num_stages, **OVERLAP,
         )  # fmt: skip
     else:
         dot_kernel[grid](
             *tensors, x.stride(0), num_tokens, num_rows, eps, **form, WIDTH=width,
             BLOCK_T=_DOT_TOKENS, BLOCK_N=config.tile_rows,
             BLOCK_K=config.tile_columns // config.num_warps, WARPS=config.num_warps,
-            num_warps=config.num_warps, num_stages=config.num_stages,
+            num_warps=config.num_warps, num_stages=config.num_stages, **OVERLAP,
         )  # fmt: skip
     return out
 
@@ -94,6 +94,7 @@ def multiply_kernel(
     """One token. The first tile of the weight is asked for before anything else, is under way while
     the token is normalised, and is multiplied last; the others come STAGES ahead.
     """
+    let_next_come()
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     row = tl.minimum(n, num_rows - 1).to(tl.int64)  # the last one again, not past the end
@@ -102,6 +103,7 @@ def multiply_kernel(
     first_tile = _streamed(at, k[None, :] < WIDTH)
     if GATED:
         first_up = _streamed(up_at, k[None, :] < WIDTH)
+    wait_for_previous()
     tl.debug_barrier()  # else ptxas has the loads wait for x
     first_part, first_scale = _columns(x, norm, k, HAS_NORM, WIDTH)
     inverse_rms = 1.0
@@ -152,6 +154,7 @@ def dot_kernel(
     """Up to BLOCK_T tokens. Products of three dimensions: Triton gives each warp one of the first,
     BLOCK_K columns of a tile.
     """
+    begin_program()
     STEP: tl.constexpr = WARPS * BLOCK_K
     t = tl.arange(0, BLOCK_T)
     n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)

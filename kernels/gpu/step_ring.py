@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
 from kernels.reference.step_ring import STEP_HEAD, StepRing
 
 BLOCK_N = 256  # table entries a program
@@ -25,7 +26,7 @@ def take_step(
     take_kernel[(max(1, triton.cdiv(max_writes, BLOCK_N)),)](
         ring.steps, ring.turn, rows, seq_lens, page_table, batch,
         ring.steps.stride(0), page_table.stride(0), ring.max_rows, ring.max_writes,
-        BLOCK_N, triton.next_power_of_2(batch), num_warps=4,
+        BLOCK_N, triton.next_power_of_2(batch), num_warps=4, **OVERLAP,
     )  # fmt: skip
 
 
@@ -34,7 +35,7 @@ def give_sampled(ring: StepRing, rows: Tensor, token_ids: Tensor, last_token: Te
     batch = len(rows)
     give_kernel[(1,)](
         ring.sampled, ring.turn, rows, token_ids, last_token, batch, len(last_token) - 1,
-        len(ring.sampled), ring.max_rows, triton.next_power_of_2(batch), num_warps=4,
+        len(ring.sampled), ring.max_rows, triton.next_power_of_2(batch), num_warps=4, **OVERLAP,
     )  # fmt: skip
 
 
@@ -53,6 +54,7 @@ def take_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_B: tl.constexpr,
 ):
+    begin_program()
     step = steps + tl.load(turn) * STEP_WIDTH
     num_writes = tl.load(step, cache_modifier=".cv")
     if tl.program_id(0) == 0:
@@ -85,6 +87,7 @@ def give_kernel(
     BLOCK_B: tl.constexpr,
 ):
     """One program: it passes the turn on when all of it has read it."""
+    begin_program()
     at = tl.load(turn)
     b = tl.arange(0, BLOCK_B)
     mask = b < batch

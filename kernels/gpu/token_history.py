@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.gpu.launch import OVERLAP, begin_program
+
 BLOCK_N = 256  # ids a program
 
 
@@ -16,7 +18,14 @@ def mark_prompt(prompt_words: Tensor, rows: Tensor, token_ids: Tensor) -> None:
     """
     if n := len(rows):
         mark_kernel[(triton.cdiv(n, BLOCK_N),)](
-            prompt_words, rows, token_ids, n, prompt_words.stride(0), BLOCK_N, num_warps=4
+            prompt_words,
+            rows,
+            token_ids,
+            n,
+            prompt_words.stride(0),
+            BLOCK_N,
+            num_warps=4,
+            **OVERLAP,
         )
 
 
@@ -27,12 +36,20 @@ def count_output(output_counts: Tensor, rows: Tensor, token_ids: Tensor) -> None
     """
     if n := len(rows):
         count_kernel[(triton.cdiv(n, BLOCK_N),)](
-            output_counts, rows, token_ids, n, output_counts.stride(0), BLOCK_N, num_warps=4
+            output_counts,
+            rows,
+            token_ids,
+            n,
+            output_counts.stride(0),
+            BLOCK_N,
+            num_warps=4,
+            **OVERLAP,
         )
 
 
 @triton.jit(do_not_specialize=["n"])
 def mark_kernel(prompt_words, rows, token_ids, n, WIDTH: tl.constexpr, BLOCK_N: tl.constexpr):
+    begin_program()
     i = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = i < n
     row = tl.load(rows + i, mask=mask, other=0).to(tl.int64)
@@ -43,6 +60,7 @@ def mark_kernel(prompt_words, rows, token_ids, n, WIDTH: tl.constexpr, BLOCK_N: 
 
 @triton.jit(do_not_specialize=["n"])
 def count_kernel(output_counts, rows, token_ids, n, WIDTH: tl.constexpr, BLOCK_N: tl.constexpr):
+    begin_program()
     i = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = i < n
     row = tl.load(rows + i, mask=mask, other=0).to(tl.int64)

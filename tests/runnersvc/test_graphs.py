@@ -81,7 +81,7 @@ def test_a_mixed_step_samples_what_it_does_without_graphs(model_dir: Path) -> No
 def test_a_row_may_grow_to_its_last_position_and_a_short_one_follow(model_dir: Path) -> None:
     """nano-vllm issue 190: the last column of the table, and a former user's entries after it."""
 
-    def ids_of(max_graph_rows: int) -> list[list[int]]:
+    def ids_of(max_graph_rows: int) -> list[int]:
         runner = cuda_runner(model_dir, max_graph_rows=max_graph_rows, max_seq_len=64)
         ids = []
         for length in (63, 5):

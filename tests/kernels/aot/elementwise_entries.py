@@ -9,11 +9,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from kernels.gpu.decode_inputs import decode_inputs
 from kernels.gpu.kv_store import FEW_TOKENS, store_kv
 from kernels.gpu.page_table import read_page_table, scatter_page_table
 from kernels.gpu.rms_norm import add_rms_norm, rms_norm
 from kernels.gpu.rotary_store import rotary_store
 from kernels.gpu.silu_mul import silu_mul
+from kernels.gpu.step_ring import give_sampled, take_step
+from kernels.reference.step_ring import StepRing
 from tests.kernels.aot.entry import Entry, Needs
 
 WIDE = Needs(max_registers=128, wide=True)
@@ -33,6 +36,10 @@ def entries() -> Iterator[Entry]:
     table, ints = torch.zeros(3, 4096, dtype=torch.int32), torch.zeros(3, dtype=torch.int32)
     yield Entry("table scatter", lambda: scatter_page_table(table, ints, ints, ints))
     yield Entry("table read", lambda: read_page_table(table, ints, ints))
+    yield Entry("decode inputs", lambda: decode_inputs(ints, table, ints, ints))
+    ring = StepRing(torch.zeros(3, 82, dtype=torch.int32), table[:, :3], ints[:1])
+    yield Entry("take step", lambda: take_step(ring, ints, ints, table, max_writes=24))
+    yield Entry("give sampled", lambda: give_sampled(ring, ints, ints.long(), ints))
     for name, shape in HEADS.items():
         yield store_entry(f"store {name}", 2, *shape)
         yield rotary_entry(f"rotary store {name}", *shape, torch.bfloat16, norm=False)
