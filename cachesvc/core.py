@@ -246,7 +246,10 @@ class Core:
         if record.continues:
             self.totals.executor_waited_us += result.waited_us
         for req in self.ready_scheduler().apply_result(record, result.sampled_ids):
-            message = "the runner sampled a token outside its vocabulary for this request"
+            message = (
+                "the runner has no token for this request: the model's logits were no numbers, or "
+                "it sampled outside its vocabulary"
+            )
             self._fail_with(req, Reason.INTERNAL, message)
 
     def refused(self, refusal: Refusal) -> None:

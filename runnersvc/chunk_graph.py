@@ -48,6 +48,7 @@ class ChunkGraphs:
         max_rows: int,
         max_tokens: int,
         pool: Any,
+        only_largest: bool = False,
     ) -> None:
         self._forward, self._ops = forward, ops
         self._row_state, self._kv_cache = row_state, kv_cache
@@ -67,8 +68,9 @@ class ChunkGraphs:
         self._hidden = torch.zeros(most, hidden_dim, dtype=like.dtype, device=device)
         # Where no row attends it stays 0: what padding computes is finite.
         self._attended = torch.zeros(most, *heads, dtype=like.dtype, device=device)
-        for literals in reversed(self.literals):
-            for decodes in reversed(self.decodes):
+        of_all = slice(-1, None) if only_largest else slice(None)
+        for literals in reversed(self.literals[of_all]):
+            for decodes in reversed(self.decodes[of_all]):
                 shape = decodes, literals
                 for given, padding in zip(
                     self._inputs_of(shape), self._padding(shape), strict=True
@@ -109,8 +111,9 @@ class ChunkGraphs:
             return None
         decodes = self.decodes[bisect_left(self.decodes, num_decodes)]
         for literals in self.literals[bisect_left(self.literals, num_literals) :]:
-            if len(step.prefill_rows) <= self._prefills(literals):
-                return decodes, literals
+            shape = decodes, literals
+            if shape in self._graphs and len(step.prefill_rows) <= self._prefills(literals):
+                return shape
         return None
 
     def _prefills(self, literals: int) -> int:

@@ -46,6 +46,7 @@ class DecodeGraphs:
         max_rows: int,
         ring_len: int,
         pool: Any,
+        only_largest: bool = False,
     ) -> None:
         self._logits, self._ops = logits, ops
         self._row_state, self._kv_cache = row_state, kv_cache
@@ -59,7 +60,7 @@ class DecodeGraphs:
             self._rows, self._seq_lens = torch.zeros(
                 2, most, dtype=torch.int32, device=self._device
             )
-        for batch in reversed(self.batches):
+        for batch in self.batches[-1:] if only_largest else reversed(self.batches):
             self._graphs[batch] = captured(partial(self._run, batch), pool)
         if most:
             torch.cuda.synchronize()
@@ -119,5 +120,8 @@ class DecodeGraphs:
         last_token, nothing = self._row_state.last_token, rows[:0]
         step = step_of((rows, seq_lens, *[nothing] * 6), last_token, page_table, ops)
         logits = self._logits(step)
-        sampled = ops.sample(logits, *self._row_state.sampling, seq_lens, rows=rows)
-        ops.give_sampled(self._ring, rows, sampled, last_token)
+        is_broken = torch.empty(batch, dtype=torch.bool, device=self._device)
+        sampled = ops.sample(
+            logits, *self._row_state.sampling, seq_lens, rows=rows, is_broken=is_broken
+        )
+        ops.give_sampled(self._ring, rows, sampled, is_broken, last_token)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-WARM_UPS = 2  # runs before a capture: they compile kernels, and let libraries set themselves up
+WARM_UPS = 1  # runs before a capture: they compile kernels, and let libraries set themselves up
 
 
 def captured(run: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:

@@ -153,12 +153,17 @@ class ModelRunner:
         if len(rows) == 0:
             return last_token[:0]
         logits = self._transformer.logits(hidden.index_select(0, tokens))
-        token_ids = self._ops.sample(logits, *self._row_state.sampling, positions, rows=rows)
-        sampled_ids: Tensor = token_ids.int()
-        last_token[rows] = sampled_ids
-        return sampled_ids
+        is_broken = torch.empty(len(rows), dtype=torch.bool, device=self._device)
+        token_ids = self._ops.sample(
+            logits, *self._row_state.sampling, positions, rows=rows, is_broken=is_broken
+        ).int()
+        last_token[rows] = token_ids
+        return token_ids.masked_fill(is_broken, -1)
 
-    def _make_pool(self, num_pages: int) -> None:
+    def _make_pool(self, num_pages: int, *, only_largest: bool = False) -> None:
+        """The pool and the graphs over it; for a trial `only_largest` graphs, whose memory the
+        smaller ones live in.
+        """
         spec, capacity = self._spec, self._capacity
         self._kv_cache = KVCache(
             num_layers=spec.num_layers,
@@ -184,9 +189,15 @@ class ModelRunner:
             max_rows=max_graph_rows,
             max_tokens=capacity.max_step_tokens,
             pool=graph_pool,
+            only_largest=only_largest,
         )
         self._decode_graphs = DecodeGraphs(
-            self._logits, *state, max_rows=max_graph_rows, ring_len=RING_LEN, pool=graph_pool
+            self._logits,
+            *state,
+            max_rows=max_graph_rows,
+            ring_len=RING_LEN,
+            pool=graph_pool,
+            only_largest=only_largest,
         )
 
     def _forward(self, step: Step) -> Tensor:
@@ -196,13 +207,13 @@ class ModelRunner:
         return self._transformer.logits(self._forward(step))
 
     def _tried(self) -> MemoryUse:
-        """What the card has to hold beside the pool: graphs are captured and the largest step is
-        run on a pool of one page, which is then given up.
+        """What the card has to hold beside the pool: the largest graphs are captured, and the
+        largest step is run without one, on a pool of one page, which is then given up.
         """
         torch.cuda.empty_cache()
         weights_bytes = torch.cuda.memory_reserved()
         torch.cuda.reset_peak_memory_stats()
-        self._make_pool(1)
+        self._make_pool(1, only_largest=True)
         graphs_bytes = torch.cuda.memory_reserved() - weights_bytes
         self.execute(largest_plan(self._capacity))
         step_bytes = torch.cuda.max_memory_reserved() - graphs_bytes - weights_bytes

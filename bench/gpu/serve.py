@@ -44,15 +44,12 @@ def main() -> None:
     try:
         measured_ceilings = ceilings(args.device)
         print(", ".join(f"{name} {gbps:.0f}" for name, gbps in measured_ceilings.items()))
-        figures = {
-            model_dir.name: serve(
-                model_dir, [workload(name) for name in names], args, measured_ceilings["read_gbps"]
-            )
-            for model_dir, names in jobs(args)
-        }
+        for model_dir, names in jobs(args):
+            workloads = [workload(name) for name in names]
+            figures = serve(model_dir, workloads, args, measured_ceilings["read_gbps"])
+            record_workloads(args.json, measured_ceilings, {model_dir.name: figures})
     except BenchError as error:
         sys.exit(f"no figures: {error}")
-    record_workloads(args.json, measured_ceilings, figures)
 
 
 def jobs(args: argparse.Namespace) -> list[tuple[Path, Sequence[str]]]:
@@ -93,7 +90,7 @@ def measure(
             services.stop()
         trace = read_trace(trace_path)
     figures = {
-        one.name: figures_of(one, run, trace, limit_tok_s)
+        one.name: figures_of(one, run, trace, limit_tok_s) | {"ready_s": services.ready_s}
         for one, run, limit_tok_s in zip(workloads, runs, limits_tok_s, strict=True)
     }
     for name, measured in figures.items():

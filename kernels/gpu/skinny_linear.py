@@ -5,6 +5,9 @@ One token is multiplied on the CUDA cores, every thread its own 16 bytes of the 
 More tokens go through `tl.dot`, 16 of them a tile; the warps of a program share its rows and split
 the columns, so that 8 rows a program keep all of them busy. Either way a program has its rows to
 the end: nothing is combined afterwards, and equal inputs give equal results.
+
+Many tokens are not launched early: their programs would hold shared memory while they wait, and a
+step of 8 rows on an H200 takes 1,340 us with that and 1,191 us without.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ def skinny_linear(
             *tensors, x.stride(0), num_tokens, num_rows, eps, **form, WIDTH=width,
             BLOCK_T=_DOT_TOKENS, BLOCK_N=config.tile_rows,
             BLOCK_K=config.tile_columns // config.num_warps, WARPS=config.num_warps,
-            num_warps=config.num_warps, num_stages=config.num_stages, **OVERLAP,
+            num_warps=config.num_warps, num_stages=config.num_stages,
         )  # fmt: skip
     return out
 

@@ -30,11 +30,13 @@ def take_step(
     )  # fmt: skip
 
 
-def give_sampled(ring: StepRing, rows: Tensor, token_ids: Tensor, last_token: Tensor) -> None:
+def give_sampled(
+    ring: StepRing, rows: Tensor, token_ids: Tensor, is_broken: Tensor, last_token: Tensor
+) -> None:
     """As `kernels.reference.step_ring.give_sampled`, in one launch."""
     batch = len(rows)
     give_kernel[(1,)](
-        ring.sampled, ring.turn, rows, token_ids, last_token, batch, len(last_token) - 1,
+        ring.sampled, ring.turn, rows, token_ids, is_broken, last_token, batch, len(last_token) - 1,
         len(ring.sampled), ring.max_rows, triton.next_power_of_2(batch), num_warps=4, **OVERLAP,
     )  # fmt: skip
 
@@ -79,6 +81,7 @@ def give_kernel(
     turn,
     rows,
     token_ids,
+    is_broken,
     last_token,
     batch,
     dummy_row,
@@ -93,7 +96,8 @@ def give_kernel(
     mask = b < batch
     row = tl.load(rows + b, mask=mask, other=0)
     token_id = tl.load(token_ids + b, mask=mask, other=0).to(tl.int32)
-    tl.store(sampled + at * MAX_ROWS + b, token_id, mask=mask)
+    broken = tl.load(is_broken + b, mask=mask, other=0) != 0
+    tl.store(sampled + at * MAX_ROWS + b, tl.where(broken, -1, token_id), mask=mask)
     tl.store(last_token + row, token_id, mask=mask & (row != dummy_row))
     tl.debug_barrier()
     tl.store(turn, (at + 1) % RING_LEN)

@@ -45,14 +45,17 @@ def take_step(
     page_table[write[0], write[1]] = write[2]
 
 
-def give_sampled(ring: StepRing, rows: Tensor, token_ids: Tensor, last_token: Tensor) -> None:
-    """Answers the step that was taken with the `token_ids` [B] that `rows` [B] sampled, remembers
-    them in `last_token` by table_idx, and passes the turn on.
+def give_sampled(
+    ring: StepRing, rows: Tensor, token_ids: Tensor, is_broken: Tensor, last_token: Tensor
+) -> None:
+    """Answers the step that was taken with the `token_ids` [B] that `rows` [B] sampled, but -1
+    where `is_broken` bool [B], remembers the ids in `last_token` by table_idx, and passes the turn
+    on.
 
     The last entry of `last_token` is the dummy row's and stays; no other row may come twice.
     """
     turn = int(ring.turn)
-    ring.sampled[turn, : len(rows)] = token_ids.int()
+    ring.sampled[turn, : len(rows)] = token_ids.int().masked_fill(is_broken, -1)
     real = rows < len(last_token) - 1
     last_token[rows[real]] = token_ids[real].int()
     ring.turn.fill_((turn + 1) % len(ring.sampled))

@@ -15,6 +15,7 @@ from bench.gpu.workloads import alike, with_common_prefix
 FAKE = ["tests.bench.traced_fake", "--fingerprint", "tiny", "--max-seq-len", "128"]
 CACHE = ["--step-budget-tokens", "128"]
 FIELDS = {
+    "ready_s",
     "tok_s", "seconds", "prefill_s", "decode_s", "mean_batch", "gap_us_p50", "gap_us_p99",
     "idle_share", "limit_tok_s", "launch_us_p50",
 }  # fmt: skip

@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
 ]
 NUM_ROWS = 6
+NUM_PAGES = 24 * NUM_ROWS
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,8 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cuda_runner(model_dir: Path, *, max_graph_rows: int = 512, **changes: int) -> ModelRunner:
-    return make_runner(model_dir, device="cuda", max_graph_rows=max_graph_rows, **changes)
+    given = {"num_pages": NUM_PAGES, **changes}
+    return make_runner(model_dir, device="cuda", max_graph_rows=max_graph_rows, **given)
 
 
 def decoded(runner: ModelRunner, rows: list[int], steps: int) -> tuple[list[list[int]], list[bool]]:
@@ -44,7 +46,7 @@ def decoded(runner: ModelRunner, rows: list[int], steps: int) -> tuple[list[list
     """
     lens = {row: 3 + 2 * row for row in rows}
     prompts = [Row(row, 0, prompt(length, seed=row)) for row, length in lens.items()]
-    write = random_pages(rows, page_size=4)
+    write = random_pages(rows, page_size=4, num_pages=NUM_PAGES)
     plans = [make_plan(prompts, opens=[greedy(row) for row in rows], write=write)]
     plans += [make_plan([Row(row, n + step) for row, n in lens.items()]) for step in range(steps)]
     done = [runner.launch(plan).wait() for plan in plans]
@@ -66,7 +68,7 @@ def test_a_mixed_step_samples_what_it_does_without_graphs(model_dir: Path) -> No
     def ids_of(runner: ModelRunner) -> list[list[int]]:
         ids, _ = decoded(runner, [0, 1, 2], steps=1)
         long = prompt(30, seed=9)
-        write = random_pages([0, 1, 2, 4], page_size=4)[-96:]
+        write = random_pages([0, 1, 2, 4], page_size=4, num_pages=NUM_PAGES)[-96:]
         mixed = [
             make_plan([Row(1, 6), Row(4, 0, long[:17], samples=False), Row(0, 4)],
                       opens=[greedy(4)], write=write),
@@ -83,14 +85,12 @@ def test_a_row_may_grow_to_its_last_position_and_a_short_one_follow(model_dir: P
 
     def ids_of(max_graph_rows: int) -> list[int]:
         runner = cuda_runner(model_dir, max_graph_rows=max_graph_rows, max_seq_len=64)
+        write = random_pages([0], page_size=4)[:64]
         ids = []
         for length in (63, 5):
             first = Row(0, 0, prompt(length, seed=length))
-            opened = make_plan(
-                [first], opens=[greedy(0)], write=random_pages([0], page_size=4)[:64]
-            )
-            for plan in (opened, make_plan([Row(0, length)])):
-                ids.append(runner.execute(plan).tolist())
+            ids += runner.execute(make_plan([first], opens=[greedy(0)], write=write)).tolist()
+            ids += runner.execute(make_plan([Row(0, length)])).tolist()
         return ids
 
     assert ids_of(512) == ids_of(0)
@@ -99,8 +99,7 @@ def test_a_row_may_grow_to_its_last_position_and_a_short_one_follow(model_dir: P
 @torch.inference_mode()
 def test_only_the_locs_of_real_rows_and_the_dummy_page_are_written(model_dir: Path) -> None:
     """VLLM issue 43810: the last loc of the pool is a live one."""
-    num_pages = 24 * NUM_ROWS
-    runner = cuda_runner(model_dir, num_pages=num_pages)
+    runner = cuda_runner(model_dir)
     rows = [5, 0, 3]
     decoded(runner, rows, steps=1)
     buffer = runner._kv_cache.buffer
@@ -113,7 +112,7 @@ def test_only_the_locs_of_real_rows_and_the_dummy_page_are_written(model_dir: Pa
         changed = (buffer != before).flatten(4).any(-1).any(0).any(0)  # [pages, page_size]
         table = runner.read_table()
         locs = {int(table[row, at]) for row, positions in stored.items() for at in positions}
-        inside = changed[:num_pages].flatten().nonzero().flatten().tolist()
+        inside = changed[:NUM_PAGES].flatten().nonzero().flatten().tolist()
         assert set(inside) == locs
 
 

@@ -211,3 +211,33 @@ def test_bfloat16_runs(model_dir: Path) -> None:
 def test_rows_longer_than_the_model_was_made_for_are_refused(model_dir: Path) -> None:
     with pytest.raises(SetupError, match=r"max_seq_len is 129.*128"):
         make_runner(model_dir, max_seq_len=129)
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@torch.inference_mode()
+def test_a_row_whose_logits_are_no_numbers_gets_no_token_and_the_others_theirs(
+    model_dir: Path, model: PreTrainedModel, device: str, broken: float
+) -> None:
+    """SGLang issue 33187: not a random token sent as if all were well; from step to step."""
+
+    def sampled(*, break_row: bool) -> list[list[int]]:
+        runner = make_runner(model_dir, device=device)
+        prompts = {row: prompt(5 + row, seed=row) for row in (0, 1, 2)}
+        first = make_plan(
+            [Row(row, 0, ids) for row, ids in prompts.items()],
+            opens=[greedy(row) for row in prompts],
+            write=random_pages(list(prompts), page_size=4),
+        )
+        out = [runner.execute(first).tolist()]
+        if break_row:
+            loc = int(runner.read_table()[1, 2])
+            runner._kv_cache.buffer.flatten(2, 3)[1, :, loc] = broken
+        for step in range(2):
+            decodes = [Row(row, len(ids) + step) for row, ids in prompts.items()]
+            out.append(runner.execute(make_plan(decodes)).tolist())
+        return out
+
+    whole, hurt = sampled(break_row=False), sampled(break_row=True)
+    assert hurt[0] == whole[0]
+    assert [ids[1] for ids in hurt[1:]] == [-1, -1]
+    assert [ids[::2] for ids in hurt] == [ids[::2] for ids in whole]

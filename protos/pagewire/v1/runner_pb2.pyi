@@ -490,7 +490,9 @@ class Result(_message.Message):
     """from_graph says that the step ran as a captured CUDA graph."""
     @_builtins.property
     def sampled_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """sampled_ids has one id for each row that samples, in plan order."""
+        """sampled_ids has one id for each row that samples, in plan order. -1: the row's logits had a NaN or an infinity, or nothing finite; what
+        it computes from there on means nothing.
+        """
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ def entries() -> Iterator[Entry]:
     yield Entry("decode inputs", lambda: decode_inputs(ints, table, ints, ints))
     ring = StepRing(torch.zeros(3, 82, dtype=torch.int32), table[:, :3], ints[:1])
     yield Entry("take step", lambda: take_step(ring, ints, ints, table, max_writes=24))
-    yield Entry("give sampled", lambda: give_sampled(ring, ints, ints.long(), ints))
+    yield Entry("give sampled", lambda: give_sampled(ring, ints, ints.long(), ints > 0, ints))
     for name, shape in HEADS.items():
         yield store_entry(f"store {name}", 2, *shape)
         yield rotary_entry(f"rotary store {name}", *shape, torch.bfloat16, norm=False)

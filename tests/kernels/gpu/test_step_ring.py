@@ -51,13 +51,14 @@ def test_steps_are_taken_and_answered_in_turn(
     expected = [tensor.clone() for tensor in state]
     for _ in range(RING_LEN + 1):
         token_ids = torch.randint(10**6, (batch,), device=device)
+        is_broken = torch.rand(batch, device=device) < 0.3
         for module, (page_table, last_token, rows, seq_lens), answers in (
             (ours, state, ring),
             (reference, expected, twin),
         ):
             module.take_step(answers, rows, seq_lens, page_table, max_writes=MAX_WRITES)
             rows[batch // 2 :] = DUMMY_ROW  # padding
-            module.give_sampled(answers, rows, token_ids, last_token)
+            module.give_sampled(answers, rows, token_ids, is_broken, last_token)
         if device.type == "cuda":
             torch.cuda.synchronize()
         assert all(map(torch.equal, state, expected))
