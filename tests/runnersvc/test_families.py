@@ -119,3 +119,45 @@ def test_a_model_that_we_cannot_run_is_refused_by_name(
 def test_a_directory_without_config_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"config\.json"):
         load_spec(tmp_path)
+
+
+QWEN3: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 8,
+    "rope_theta": 1000000,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+
+
+def test_qwen3_has_norms_of_its_heads_and_heads_of_128() -> None:
+    spec = parse_spec(QWEN3)
+    assert spec.family.has_qk_norm
+    assert spec.head_dim == 128
+    assert spec.token_bytes(2) == 112 * 1024
+    assert not parse_spec(SMOL).family.has_qk_norm
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"use_sliding_window": True, "sliding_window": 4096},
+        {"layer_types": ["full_attention", "sliding_attention"]},
+    ],
+)
+def test_case_5_5_a_window_of_attention_is_refused(changes: dict[str, Any]) -> None:
+    """vllm-project/vllm PR #30887: values outside the window were read all the same."""
+    with pytest.raises(SetupError, match="sliding"):
+        parse_spec(QWEN3 | changes)
+
+
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "qwen3-14b", "llama-3.1-8b"])
+def test_the_models_of_the_benchmarks_are_ones_that_we_run(name: str) -> None:
+    spec = load_spec(Path(__file__).parents[2] / "bench" / "models" / name)
+    assert spec.num_kv_heads == 8
+    assert spec.head_dim == 128
