@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from runnersvc.plan_rules import (
     BrokenRuleError,
+    are_below,
     check_distinct,
     check_known,
     check_literals,
@@ -64,14 +65,13 @@ class Books:
             if plan.plan_id != last + 1:
                 raise BrokenRuleError("PLAN_GAP", f"plan {plan.plan_id} after plan {last}")
             check_shape(plan)
-            if self._goes_on_decoding(plan):
-                self._len[plan.step_rows] += 1
-                self.last_plan_id = plan.plan_id
-                return None
             self._close(plan)
             self._open_rows(plan)
             self._write(plan)
-            self._step(plan)
+            if self._decodes_well(plan):
+                self._len[plan.step_rows] += 1
+            else:
+                self._step(plan)
         except BrokenRuleError as broken:
             for undo in reversed(self._undo):
                 undo()
@@ -81,21 +81,20 @@ class Books:
         self.last_plan_id = plan.plan_id
         return None
 
-    def _goes_on_decoding(self, plan: Plan) -> bool:
-        """Whether all is well with a plan of nothing but decode steps: most are, and every rule is
-        asked here at a third of the time. Else the others say which of them is broken.
+    def _decodes_well(self, plan: Plan) -> bool:
+        """Whether the step is of decoding rows alone and breaks no rule: most are, and all rules
+        are asked here in a third of the time. Else `_step` says which of them is broken.
         """
         rows, cached = plan.step_rows, plan.step_cached_lens
-        if plan.reset_rows or len(plan.close_rows) or plan.open_rows or len(plan.write_rows):
+        if not plan.only_decodes or not are_below(rows, len(self._len)):
             return False
-        if not plan.only_decodes or rows.min() < 0 or rows.max() >= len(self._len):
+        goes_on = self._open[rows] & self._sampled[rows] & (self._len[rows] == cached)
+        if np.count_nonzero(goes_on) < len(rows) or np.maximum.reduce(np.bincount(rows)) > 1:
             return False
-        if not (self._open[rows] & self._sampled[rows] & (self._len[rows] == cached)).all():
-            return False
-        if cached.max() >= self._runner.max_seq_len or np.bincount(rows).max() > 1:
+        if not are_below(cached, self._runner.max_seq_len):
             return False
         stored = self._page_of[rows, cached // self._page_size]
-        return bool((self._pointers[stored] == 1).all())
+        return bool(np.count_nonzero(self._pointers[stored] == 1) == len(rows))
 
     def _set(self, column: NDArray[Any], at: Any, value: Any) -> None:
         before = column[at].copy() if isinstance(at, slice) else column[at]
@@ -172,6 +171,9 @@ class Books:
         if not ((brings_ids | from_device) & in_row & goes_on).all():
             self._raise_step_fault(plan)
         check_literals(plan, self._runner.vocab_size)
+        most = self._runner.max_step_tokens
+        if most and (count := int(extend.sum())) > most:
+            raise BrokenRuleError("STEP_TOKENS", f"a step of {count} tokens, at most {most}")
         self._check_stores(rows, cached, extend)
         if not started.all():
             self._check_prefixes(rows[~started], cached[~started])

@@ -42,7 +42,9 @@ def check_shape(plan: Plan) -> None:
     if any(len(column) != num_steps for column in (*columns, plan.step_samples)):
         raise BrokenRuleError("MALFORMED", "the step_ arrays differ in length")
     literals = plan.step_num_literals
-    if literals.sum() != len(plan.literal_ids) or (literals < 0).any():
+    if np.add.reduce(literals) != len(plan.literal_ids) or (
+        num_steps and np.minimum.reduce(literals) < 0
+    ):
         raise BrokenRuleError(
             "MALFORMED", f"step_num_literals do not add up to {len(plan.literal_ids)} literal_ids"
         )
@@ -50,7 +52,7 @@ def check_shape(plan: Plan) -> None:
 
 def check_known(rows: Int32Array, what: str, runner: RunnerDescription) -> None:
     """Errors: BrokenRuleError UNKNOWN_ROW for a row that does not exist."""
-    if not (rows.view(np.uint32) < runner.num_rows).all():  # a negative one is large, unsigned
+    if not are_below(rows, runner.num_rows):
         outside = rows[(rows < 0) | (rows >= runner.num_rows)]
         raise BrokenRuleError(
             "UNKNOWN_ROW", f"{what} of row {outside[0]}, there are {runner.num_rows}"
@@ -59,7 +61,7 @@ def check_known(rows: Int32Array, what: str, runner: RunnerDescription) -> None:
 
 def check_open(rows: Int32Array, what: str, is_open: BoolArray) -> None:
     """Errors: BrokenRuleError UNKNOWN_ROW for a row that is not open."""
-    if not is_open[rows].all():
+    if np.count_nonzero(is_open[rows]) < len(rows):
         shut = rows[~is_open[rows]]
         raise BrokenRuleError("UNKNOWN_ROW", f"{what} of row {shut[0]}, which is not open", shut)
 
@@ -80,34 +82,62 @@ def pages_of_write(plan: Plan, runner: RunnerDescription, pages_a_row: int) -> P
     """
     rows, positions, locs = plan.write_rows, plan.write_positions, plan.write_locs
     page_size, num_positions = runner.page_size, pages_a_row * runner.page_size
-    if not (positions.view(np.uint32) < num_positions).all():
+    if not are_below(positions, num_positions):
         wrong = (positions < 0) | (positions >= num_positions)
         last = num_positions - 1
         raise BrokenRuleError("POSITION", f"a table write past position {last}", rows[wrong])
-    if not (locs.view(np.uint32) < runner.pool_tokens).all():
+    if not are_below(locs, runner.pool_tokens):
         wrong = (locs < 0) | (locs >= runner.pool_tokens)
         last = runner.pool_tokens - 1
         raise BrokenRuleError("TABLE_WRITE", f"a loc outside 0 … {last}", rows[wrong])
     check_known(rows, "a table write", runner)
-    if len(rows) % page_size or not _are_whole_pages(rows, positions, locs, page_size).all():
+    writes = _page_writes(rows, positions, locs, page_size)
+    if writes is None:
         rows, positions, locs = _in_order(rows, positions, locs, page_size)
+        writes = _page_writes(rows, positions, locs, page_size)
+    if writes is None:
         whole = _are_whole_pages(rows, positions, locs, page_size)
-        if not whole.all():
-            raise BrokenRuleError(
-                "TABLE_WRITE",
-                "entries that are not one whole page, in order, once each",
-                rows[::page_size][~whole],
-            )
-    first = slice(None, None, page_size)
-    writes = PageWrites(rows[first], positions[first] // page_size, locs[first] // page_size)
+        raise BrokenRuleError(
+            "TABLE_WRITE",
+            "entries that are not one whole page, in order, once each",
+            rows[::page_size][~whole],
+        )
     places = writes.rows.astype(np.int64) * pages_a_row + writes.page_indexes
-    places.sort()
-    again = places[1:] == places[:-1]
-    if again.any():
+    if len(set(places.tolist())) < len(places):
+        places.sort()
+        again = places[1:] == places[:-1]
         raise BrokenRuleError(
             "TABLE_WRITE", "a (row, position) twice", places[1:][again] // pages_a_row
         )
     return writes
+
+
+def are_below(numbers: Int32Array, bound: int) -> bool:
+    """Whether all are from 0 to `bound - 1`; a negative one is large, unsigned."""
+    return not len(numbers) or bool(np.maximum.reduce(numbers.view(np.uint32)) < bound)
+
+
+def _page_writes(
+    rows: Int32Array, positions: Int32Array, locs: Int32Array, page_size: int
+) -> PageWrites | None:
+    """The entries page by page; None unless each `page_size` of them are one whole page, in order.
+
+    Numbers that should be equal are compared as bytes: for so few that is quickest.
+    """
+    if len(rows) % page_size:
+        return None
+    first, inside = slice(None, None, page_size), np.arange(page_size, dtype=np.int32)
+    page_indexes, page_ids = positions[first] // page_size, locs[first] // page_size
+    at = (page_indexes * page_size)[:, None] + inside
+    to = (page_ids * page_size)[:, None] + inside
+    of_page = rows[first]
+    if (
+        at.tobytes() != positions.tobytes()
+        or to.tobytes() != locs.tobytes()
+        or np.repeat(of_page, page_size).tobytes() != rows.tobytes()
+    ):
+        return None
+    return PageWrites(of_page, page_indexes, page_ids)
 
 
 def _are_whole_pages(
@@ -138,7 +168,7 @@ def _in_order(
 def check_literals(plan: Plan, vocab_size: int) -> None:
     """Errors: BrokenRuleError VOCAB for a literal id outside the vocabulary."""
     ids = plan.literal_ids
-    if not (ids.view(np.uint32) < vocab_size).all():
+    if not are_below(ids, vocab_size):
         wrong = (ids < 0) | (ids >= vocab_size)
         named = np.repeat(plan.step_rows, plan.step_num_literals)[wrong]
         raise BrokenRuleError("VOCAB", f"token id {ids[wrong][0]} of {vocab_size}", named)

@@ -58,11 +58,12 @@ class Plan:
     @property
     def only_decodes(self) -> bool:
         """There are rows, and each computes the token it sampled last, and samples again."""
+        num_rows = len(self.step_rows)
         return (
-            len(self.step_rows) > 0
+            num_rows > 0
             and len(self.literal_ids) == 0
-            and bool(self.step_samples.all())
-            and bool((self.step_extend_lens == 1).all())
+            and np.count_nonzero(self.step_samples) == num_rows
+            and np.count_nonzero(self.step_extend_lens == 1) == num_rows
         )
 
 

@@ -38,7 +38,12 @@ NO_WRITE: dict[str, Any] = {"write_rows": [], "write_positions": [], "write_locs
 
 def books_after_plan_1() -> Books:
     books = Books(describe())
-    first = plan(
+    assert books.accept(plan_1()) is None
+    return books
+
+
+def plan_1() -> Plan:
+    return plan(
         1,
         reset_rows=True,
         open_rows=(row_open(0), row_open(1)),
@@ -50,8 +55,6 @@ def books_after_plan_1() -> Books:
         step_samples=[True, False],
         literal_ids=[1, 2, 3, 4, 5, 6, 7, 8],
     )
-    assert books.accept(first) is None
-    return books
 
 
 def good(plan_id: int = 2, **changes: Any) -> Plan:
@@ -181,6 +184,13 @@ def test_a_plan_is_refused_by_the_rule_it_breaks_and_names_who_is_at_fault(case:
     changes, reason, named_rows = CASES[case]
     refusal = refusal_of(**changes)
     assert (refusal.reason, refusal.named_rows) == (reason, named_rows)
+
+
+def test_a_step_of_more_tokens_than_memory_was_sized_for_is_refused() -> None:
+    assert Books(describe(max_step_tokens=8)).accept(plan_1()) is None
+    refusal = Books(describe(max_step_tokens=7)).accept(plan_1())
+    assert refusal is not None
+    assert (refusal.reason, refusal.message) == ("STEP_TOKENS", "a step of 8 tokens, at most 7")
 
 
 def test_the_message_says_what_was_found() -> None:

@@ -49,6 +49,8 @@ class _RefusalReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refusal
     """REFUSAL_REASON_VOCAB: a literal id outside the vocabulary."""
     REFUSAL_REASON_NEVER_SAMPLED: _RefusalReason.ValueType  # 11
     """REFUSAL_REASON_NEVER_SAMPLED: "what it sampled last" in a row that has not sampled."""
+    REFUSAL_REASON_STEP_TOKENS: _RefusalReason.ValueType  # 12
+    """REFUSAL_REASON_STEP_TOKENS: more tokens in the step than max_step_tokens."""
 
 class RefusalReason(_RefusalReason, metaclass=_RefusalReasonEnumTypeWrapper):
     """RefusalReason is the rule that a plan broke."""
@@ -77,6 +79,8 @@ REFUSAL_REASON_VOCAB: RefusalReason.ValueType  # 10
 """REFUSAL_REASON_VOCAB: a literal id outside the vocabulary."""
 REFUSAL_REASON_NEVER_SAMPLED: RefusalReason.ValueType  # 11
 """REFUSAL_REASON_NEVER_SAMPLED: "what it sampled last" in a row that has not sampled."""
+REFUSAL_REASON_STEP_TOKENS: RefusalReason.ValueType  # 12
+"""REFUSAL_REASON_STEP_TOKENS: more tokens in the step than max_step_tokens."""
 Global___RefusalReason: _TypeAlias = RefusalReason  # noqa: Y015
 
 @_typing.final
