@@ -1,20 +1,21 @@
-"""What the attention sweep measures: shapes, loads and configs, and the memory behind a load."""
+"""What attention is measured with: shapes, loads and configs, and the memory behind a load."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from kernels.gpu.attention_tuning import DecodeConfig, PrefillConfig
+from bench.gpu.case import DTYPE, Call
+from kernels.gpu.attention_tuning import DecodeConfig, PrefillConfig, prefill_config
 from kernels.gpu.decode_attention import decode_attention
 from kernels.gpu.decode_workspace import DecodeWorkspace, decode_workspace
 from kernels.gpu.prefill_attention import prefill_attention
 from kernels.gpu.prefill_plan import PrefillPlan, plan_prefill
 
-DTYPE = torch.bfloat16
 COLD_BYTES = 512e6  # of K and V that a round reads: eight times what the card caches
 SHARED_BYTES = 232_448  # shared memory that one program may have
 CHECKED_TOKENS = 64
@@ -122,8 +123,8 @@ class World:
         elements = layer_shape[0] * layer_shape[1] * layer_shape[2]
         wanted = int(COLD_BYTES / (4 * elements)) + 2
         self.num_layers = max(1, min(wanted, max_layers, len(pool) // (2 * elements)))
-        cut = pool[: 2 * self.num_layers * elements].view(self.num_layers, 2, *layer_shape)
-        self.layers = [(layer[0], layer[1]) for layer in cut]
+        cut = pool[: 2 * self.num_layers * elements]
+        self.layers = cut.view(self.num_layers, 2, *layer_shape)  # K and V of each
         order = torch.randperm(num_pages, device=device).int()
         first_locs = torch.zeros(len(load.lens), width // page_size, device=device).int()
         begin = 0
@@ -161,7 +162,8 @@ class World:
         )
         return 4.0 * self.shape.num_heads * self.shape.head_dim * seen
 
-    def workspace(self, config: DecodeConfig) -> DecodeWorkspace:
+    def workspace(self, config: DecodeConfig | None = None) -> DecodeWorkspace:
+        """Of the tuned config unless one is given."""
         shape = self.shape
         return decode_workspace(
             len(self.load.lens),
@@ -173,37 +175,44 @@ class World:
             config=config,
         )
 
-    def decode(self, workspace: DecodeWorkspace) -> None:
-        """One step of all layers."""
+    def decode(self, workspace: DecodeWorkspace) -> list[Call]:
+        """One step, a call for each layer."""
         rows = self.page_table, self.table_idxs, self.lens
-        for layer in self.layers:
-            decode_attention(
+        return [
+            partial(
+                decode_attention,
                 self.q,
-                *layer,
+                k,
+                v,
                 *rows,
                 self.scale,
                 out=self.out,
                 workspace=workspace,
                 page_size=self.page_size,
             )
+            for k, v in self.layers
+        ]
 
-    def plan(self, config: PrefillConfig) -> PrefillPlan:
+    def plan(self, config: PrefillConfig | None = None) -> PrefillPlan:
+        """Of the tuned config unless one is given."""
         return plan_prefill(
             self.table_idxs,
             self.cached_lens,
             self.extend_lens,
             num_tokens=len(self.q),
             group=self.shape.group,
-            config=config,
+            config=config or prefill_config(self.shape.head_dim, self.shape.group, DTYPE),
         )
 
-    def prefill(self, plan: PrefillPlan) -> None:
-        """One step of all layers."""
+    def prefill(self, plan: PrefillPlan) -> list[Call]:
+        """One step, a call for each layer."""
         rows = self.table_idxs, self.cached_lens, self.extend_lens
-        for layer in self.layers:
-            prefill_attention(
+        return [
+            partial(
+                prefill_attention,
                 self.q,
-                *layer,
+                k,
+                v,
                 self.page_table,
                 *rows,
                 self.scale,
@@ -211,6 +220,8 @@ class World:
                 plan=plan,
                 page_size=self.page_size,
             )
+            for k, v in self.layers
+        ]
 
     def error(self) -> float:
         """How far the last layer's output is from float64, in the last tokens of a few rows."""

@@ -15,10 +15,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,11 @@ import triton
 from bench.gpu import attention_cases as cases
 from bench.gpu.attention_cases import Load, Shape, World
 from bench.gpu.attention_table import new_table, winners_of
-from bench.gpu.timing import copy_gbps, read_us, time_us
+from bench.gpu.case import DEVICE, DTYPE, ON_GPU, Call
+from bench.gpu.timing import copy_gbps, read_us, time_calls
 from kernels.gpu.attention_tuning import DecodeConfig, PrefillConfig
 from kernels.gpu.decode_plan import empty_plan, plan_decode
 
-HAS_GPU = torch.cuda.is_available()
 PAGE_SIZE = 16
 POOL_BYTES = 10e9
 ERROR_BOUND = 1e-2
@@ -49,33 +50,30 @@ class Sweep:
 
     def __init__(self, directory: Path, deadline: float) -> None:
         self._directory, self._deadline = directory, deadline
-        self._device = torch.device("cuda" if HAS_GPU else "cpu")
-        elements = int(POOL_BYTES / 2) if HAS_GPU else 1 << 20
-        self._pool = torch.empty(elements, dtype=cases.DTYPE, device=self._device).normal_()
-        self._programs = 1056 if HAS_GPU else 4
+        elements = int(POOL_BYTES / 2) if ON_GPU else 1 << 20
+        self._pool = torch.empty(elements, dtype=DTYPE, device=DEVICE).normal_()
         self.figures: dict[str, Any] = {
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
-            "device": torch.cuda.get_device_name() if HAS_GPU else "interpreter",
+            "device": torch.cuda.get_device_name() if ON_GPU else "interpreter",
             "torch": torch.__version__,
             "triton": triton.__version__,
             "page_size": PAGE_SIZE,
             "copy_gbps": copy_gbps(self._pool),
-            "read_gbps": self._pool.nbytes / read_us(self._pool.nbytes, self._pool, self._programs),
+            "read_gbps": self._pool.nbytes / read_us(self._pool.nbytes, self._pool) / 1e3,
             "decode": [],
             "prefill": [],
             "pages": [],
             "failed": [],
             "unfinished": [],
         }
-        self.figures["read_gbps"] /= 1e3
 
     def decode(self, shape: Shape, loads: list[Load], configs: list[DecodeConfig]) -> None:
         for load in loads:
             world = World(shape, load, self._pool, page_size=PAGE_SIZE)
-            floor_us = read_us(world.kv_bytes, self._pool, self._programs)
+            floor_us = read_us(world.kv_bytes, self._pool)
             for config in configs:
                 known_right = False
-                for workers_per_sm in cases.WORKERS_PER_SM if HAS_GPU else (1,):
+                for workers_per_sm in cases.WORKERS_PER_SM if ON_GPU else (1,):
                     chosen = replace(config, workers_per_sm=workers_per_sm)
                     us = self._time_decode(world, chosen, check=not known_right)
                     known_right = True
@@ -91,7 +89,7 @@ class Sweep:
             for config in configs:
                 self._check_time()
                 plan = world.plan(config)
-                us = self._time(world, config, lambda p=plan, w=world: w.prefill(p), check=True)
+                us = self._time(world, config, world.prefill(plan), check=True)
                 if us is not None:
                     tflops = world.flops / us / 1e6
                     self._add("prefill", shape, load, config, us=us, tflops=tflops)
@@ -113,16 +111,12 @@ class Sweep:
     def plan_us(self) -> dict[str, float]:
         """Microseconds of a decode plan, by batch: once a step, whatever the number of layers."""
         found = {}
-        for num_reqs in (1, 64, 256) if HAS_GPU else (2,):
+        for num_reqs in (1, 64, 256) if ON_GPU else (2,):
             load = Load(f"{num_reqs} rows", (40,) * num_reqs)
             world = World(cases.SHAPES[0], load, self._pool, page_size=PAGE_SIZE, max_layers=1)
             workspace = world.workspace(DecodeConfig(64, 4, 3, workers_per_sm=3))
-
-            def step(space: Any = workspace, world: World = world) -> None:
-                for _ in range(20):
-                    space.plan_step(world.table_idxs, world.lens)
-
-            found[load.name] = time_us(step, calls=20)
+            plan_step = partial(workspace.plan_step, world.table_idxs, world.lens)
+            found[load.name] = time_calls([plan_step] * 20)
         return found
 
     def best_decode(self, shape: Shape) -> list[DecodeConfig]:
@@ -142,18 +136,16 @@ class Sweep:
         self._check_time()
         workspace = world.workspace(config)
         workspace.plan_step(world.table_idxs, world.lens)
-        return self._time(world, config, lambda: world.decode(workspace), check=check)
+        return self._time(world, config, world.decode(workspace), check=check)
 
-    def _time(
-        self, world: World, config: Any, step: Callable[[], None], *, check: bool
-    ) -> float | None:
+    def _time(self, world: World, config: Any, layers: list[Call], *, check: bool) -> float | None:
         """Microseconds a layer; None, with a record of why, where it cannot run or is wrong."""
         try:
             world.out.fill_(math.nan)
-            us = time_us(step, calls=world.num_layers)
+            us = time_calls(layers)
             error = world.error() if check else 0.0
-        except UNUSABLE as error:
-            self._fail(world, config, repr(error))
+        except UNUSABLE as refusal:
+            self._fail(world, config, repr(refusal))
             return None
         if not error <= ERROR_BOUND:
             self._fail(world, config, f"is {error:.2e} away from float64")
@@ -190,7 +182,7 @@ def compile_ahead(job: tuple[str, Shape, Any]) -> None:
     The config of a "plan" is its tile_len.
     """
     kind, shape, config = job
-    pool = torch.zeros(1 << 22, dtype=cases.DTYPE, device="cuda")
+    pool = torch.zeros(1 << 22, dtype=DTYPE, device="cuda")
     try:
         if kind == "plan":
             for num_reqs in cases.BATCHES:
@@ -201,11 +193,11 @@ def compile_ahead(job: tuple[str, Shape, Any]) -> None:
             world = World(shape, Load("tiny", (40, 70)), pool, page_size=PAGE_SIZE, max_layers=1)
             workspace = world.workspace(config)
             workspace.plan_step(world.table_idxs, world.lens)
-            world.decode(workspace)
+            world.decode(workspace)[0]()
         else:
             load = Load("tiny", (40, 70), (0, 5))
             world = World(shape, load, pool, page_size=PAGE_SIZE, max_layers=1)
-            world.prefill(world.plan(config))
+            world.prefill(world.plan(config))[0]()
         torch.cuda.synchronize()
     except UNUSABLE:
         pass  # the sweep records it
@@ -218,7 +210,7 @@ def main() -> None:
     arguments = parser.parse_args()
     began = time.monotonic()
     wanted = list(jobs())
-    if HAS_GPU:
+    if ON_GPU:
         single = [("plan", cases.SHAPES[0], tile_len) for tile_len in (32, 64, 128)]
         single += [(kind, shape, config) for kind, shape, configs in wanted for config in configs]
         with ProcessPoolExecutor(
@@ -241,18 +233,18 @@ def sweep_all(sweep: Sweep, wanted: list[tuple[str, Shape, list[Any]]], began: f
         try:
             if kind == "decode":
                 loads = cases.DECODE_LOADS if full else cases.FEW_DECODE_LOADS
-                sweep.decode(shape, list(loads) if HAS_GPU else tiny[0], configs)
+                sweep.decode(shape, list(loads) if ON_GPU else tiny[0], configs)
                 if full:
-                    at = list(cases.DECODE_LOADS[:3]) if HAS_GPU else tiny[0]
+                    at = list(cases.DECODE_LOADS[:3]) if ON_GPU else tiny[0]
                     sweep.pages(shape, at, sweep.best_decode(shape)[:4])
             else:
-                sweep.prefill(shape, list(cases.PREFILL_LOADS) if HAS_GPU else tiny[1], configs)
+                sweep.prefill(shape, list(cases.PREFILL_LOADS) if ON_GPU else tiny[1], configs)
         except OutOfTimeError:
             left = [{"kind": k, **asdict(s)} for k, s, _ in wanted[number:]]
             sweep.figures["unfinished"] = left
             return
         print(f"{time.monotonic() - began:4.0f} s  {kind} {shape}", flush=True)
-        if not HAS_GPU and number == 1:
+        if not ON_GPU and number == 1:
             return
 
 

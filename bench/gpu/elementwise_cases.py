@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
+from bench.gpu.case import DEVICE, ON_GPU, Case, random, rotations
 from kernels.gpu.kv_store import store_kv
 from kernels.gpu.page_table import scatter_page_table
 from kernels.gpu.rms_norm import add_rms_norm
@@ -20,37 +19,10 @@ from kernels.reference.rms_norm import add_rms_norm as plain_add_rms_norm
 from kernels.reference.rotary import rotary_tables
 from kernels.reference.rotary_store import rotary_store as plain_rotary_store
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-ON_GPU = DEVICE.type == "cuda"
 TOKENS = (1, 64, 256, 1024, 8192, 16384) if ON_GPU else (1, 2)
 ENTRIES = (16, 256, 8192, 65536) if ON_GPU else (16,)
 NUM_LOCS = 131_072 if ON_GPU else 64
 NUM_KV_HEADS, HEAD_DIM = 8, 128
-COLD_BYTES = 200e6  # what rotating buffers should have together: more than three L2 caches
-
-Call = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A kernel at a shape. Each list has one call for each of the rotating buffers."""
-
-    name: str
-    shape: str
-    num_bytes: int  # that one call must read and write
-    ours: list[Call]
-    plain: list[Call] = field(default_factory=list)  # the same in torch
-    copies: list[Call] = field(default_factory=list)  # a plain copy that moves as many bytes
-    reads_only: bool = False  # its floor is reading, not copying
-
-
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=torch.bfloat16, device=DEVICE)
-
-
-def rotations(num_bytes: int) -> int:
-    """How many buffers of `num_bytes` to go around: 4 to 64, by what is cold then."""
-    return max(4, min(64, int(COLD_BYTES / num_bytes) + 1)) if ON_GPU else 1
 
 
 def elementwise_cases() -> Iterator[Case]:

@@ -4,10 +4,8 @@
 
 `--json` gets every figure, `--table` the winners (shapes that were not measured keep their
 entries), both after every shape; after `--seconds` (220) it stops and names what is left. The new
-table is copied over kernels/gpu/tuned_linear.json by hand. cuBLAS is F.linear or addmm, with the
-kernels for norm and gate before and after it. Weights go around, so that none is in the L2 cache
-when it is read. Without a GPU, and with TRITON_INTERPRET=1, it runs tiny shapes, which measures
-nothing but shows that it works.
+table is copied over kernels/gpu/tuned_linear.json by hand. Without a GPU, and with
+TRITON_INTERPRET=1, it runs tiny shapes, which measures nothing but shows that it works.
 """
 
 from __future__ import annotations
@@ -15,79 +13,30 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 import triton
-from torch import Tensor
 
+from bench.gpu.case import DTYPE, ON_GPU, random
+from bench.gpu.linear_cases import SHAPES, TINY, Layers, Shape, weights_of
 from bench.gpu.results import commit
-from bench.gpu.timing import time_us
+from bench.gpu.timing import time_calls
 from kernels.gpu.linear_tuning import TABLE, LinearConfig
-from kernels.gpu.rms_norm import rms_norm
-from kernels.gpu.silu_mul import silu_mul
-from kernels.gpu.skinny_linear import skinny_linear
 
-HAS_GPU = torch.cuda.is_available()
-DEVICE = torch.device("cuda" if HAS_GPU else "cpu")
-DTYPE = torch.bfloat16
 TOKENS = (1, 2, 4, 8, 16)
-COLD_BYTES = 240e6  # of weights that go around: four times what the card caches
-MAX_CALLS = 128  # the smallest weight is then half as large again as the cache
 SHARED_BYTES = 232_448  # shared memory that one program may have
 THREAD_BYTES = {True: 128, False: 256}  # of a tile, one token or more: more would spill
-EPS = 1e-6
 ERROR_BOUND = 1e-2
 UNUSABLE = (triton.runtime.errors.OutOfResources, triton.CompilationError, RuntimeError)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A weight [num_rows, num_columns] of a model, and what is fused with it."""
-
-    name: str
-    num_rows: int
-    num_columns: int
-    form: str  # "norm", "norm gated" or "add"
-
-    @property
-    def gated(self) -> bool:
-        return "gated" in self.form
-
-    @property
-    def num_bytes(self) -> int:
-        return self.num_rows * self.num_columns * DTYPE.itemsize
-
-
-def of_model(
-    model: str, hidden: int, qkv: int, attended: int, inner: int, vocab: int
-) -> tuple[Shape, ...]:
-    return (
-        Shape(f"{model} qkv", qkv, hidden, "norm"),
-        Shape(f"{model} o", hidden, attended, "add"),
-        Shape(f"{model} gate_up", 2 * inner, hidden, "norm gated"),
-        Shape(f"{model} down", hidden, inner, "add"),
-        Shape(f"{model} head", vocab, hidden, "norm"),
-    )
-
-
-SHAPES = (
-    *of_model("Qwen3-0.6B", 1024, 4096, 2048, 3072, 151_936),
-    *of_model("Llama-3.1-8B", 4096, 6144, 4096, 14336, 128_256),
-    *of_model("Qwen3-14B", 5120, 7168, 5120, 17408, 151_936),
-    *of_model("SmolLM2-135M", 576, 960, 576, 1536, 49_152),
-)
-TINY = (Shape("tiny gate_up", 128, 512, "norm gated"), Shape("tiny down", 64, 512, "add"))
 
 
 def configs_of(shape: Shape, *, single: bool) -> list[LinearConfig]:
@@ -135,76 +84,19 @@ def _fits(config: LinearConfig, shape: Shape, *, single: bool) -> bool:
     )
 
 
-class Layers:
-    """A shape's weights, as many as go past the cache, and tokens for them."""
-
-    def __init__(self, shape: Shape, num_tokens: int, weights: list[Tensor]) -> None:
-        self._shape, self._weights = shape, weights
-        self._x = random(num_tokens, shape.num_columns)
-        self._norm = random(shape.num_columns) if "norm" in shape.form else None
-        self._residual = random(num_tokens, shape.num_rows) if shape.form == "add" else None
-
-    def skinny_us(self, config: LinearConfig) -> float:
-        return time_us(
-            lambda: [self._skinny(weight, config) for weight in self._weights],
-            calls=len(self._weights),
-        )
-
-    def cublas_us(self) -> float:
-        return time_us(
-            lambda: [self._cublas(weight) for weight in self._weights], calls=len(self._weights)
-        )
-
-    def error(self, config: LinearConfig) -> float:
-        """How far the two are from each other, by root mean squares."""
-        results = []
-        for product in (lambda w: self._skinny(w, config), self._cublas):
-            if self._residual is not None:
-                self._residual.fill_(1)  # timing has piled products up in it
-            results.append(product(self._weights[0]).double())
-        out, expected = results
-        return float((out - expected).norm() / expected.norm())
-
-    def _skinny(self, weight: Tensor, config: LinearConfig) -> Tensor:
-        return skinny_linear(
-            self._x, weight, norm=self._norm, eps=EPS, gated=self._shape.gated,
-            add=self._residual, config=config,
-        )  # fmt: skip
-
-    def _cublas(self, weight: Tensor) -> Tensor:
-        if self._residual is not None:
-            return self._residual.addmm_(self._x, weight.T)
-        assert self._norm is not None
-        product = F.linear(rms_norm(self._x, self._norm, EPS), weight)
-        return silu_mul(product) if self._shape.gated else product
-
-
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape, dtype=DTYPE, device=DEVICE)
-
-
-def weights_of(shape: Shape) -> list[Tensor]:
-    """Scaled so that a product added again and again stays in range."""
-    count = max(1, min(MAX_CALLS, math.ceil(COLD_BYTES / shape.num_bytes))) if HAS_GPU else 1
-    return [
-        random(shape.num_rows, shape.num_columns).mul_(shape.num_columns**-0.5)
-        for _ in range(count)
-    ]
-
-
 def measure(shape: Shape, deadline: float, failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A figure for each number of tokens and each config that runs and is right."""
     weights = weights_of(shape)
     figures = []
-    for num_tokens in TOKENS if HAS_GPU else (1, 2):
+    for num_tokens in TOKENS if ON_GPU else (1, 2):
         layers = Layers(shape, num_tokens, weights)
-        cublas_us = layers.cublas_us()
+        cublas_us = time_calls(layers.cublas())
         for config in configs_of(shape, single=num_tokens == 1):
             if time.monotonic() > deadline:
                 raise TimeoutError
             case = {**asdict(shape), "gated": shape.gated, "num_tokens": num_tokens}
             try:
-                us, error = layers.skinny_us(config), layers.error(config)
+                us, error = time_calls(layers.skinny(config)), layers.error(config)
                 why = None if error <= ERROR_BOUND else f"is {error:.2e} away from cuBLAS"
             except UNUSABLE as refusal:
                 why = repr(refusal)
@@ -250,7 +142,7 @@ def compile_ahead(job: tuple[Shape, bool, LinearConfig]) -> None:
     shape, single, config = job
     few = Shape("few", 256, shape.num_columns, shape.form)
     layers = Layers(few, 1 if single else 2, [random(few.num_rows, few.num_columns)])
-    with contextlib.suppress(UNUSABLE):  # the sweep records it
+    with contextlib.suppress(*UNUSABLE):  # the sweep records it
         layers.error(config)
 
 
@@ -273,7 +165,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=220)
     arguments = parser.parse_args()
     began = time.monotonic()
-    if HAS_GPU:
+    if ON_GPU:
         single = jobs()
         with ProcessPoolExecutor(
             max(1, (os.cpu_count() or 2) - 2), mp_context=get_context("spawn")
@@ -283,14 +175,14 @@ def main() -> None:
     results: dict[str, Any] = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         "commit": commit(),
-        "card": torch.cuda.get_device_name() if HAS_GPU else "none",
+        "card": torch.cuda.get_device_name() if ON_GPU else "none",
         "torch": torch.__version__,
         "triton": triton.__version__,
         "figures": [],
         "failed": [],
         "unfinished": [],
     }
-    shapes = SHAPES if HAS_GPU else TINY
+    shapes = SHAPES if ON_GPU else TINY
     print(f"{'weight':22}{'N x K':>16}{'tokens':>8}{'us':>9}{'cuBLAS':>9}{'GB/s':>8}  config")
     for number, shape in enumerate(shapes):
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from bench.gpu.elementwise_cases import DEVICE, ON_GPU, Case, rotations
+from bench.gpu.case import DEVICE, ON_GPU, Case, rotations
 from kernels.gpu.logit_rules import adjust_logits
 from kernels.gpu.logprobs import logprobs
 from kernels.gpu.sampling import sample

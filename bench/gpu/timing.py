@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import triton
@@ -13,6 +13,7 @@ from torch import Tensor
 
 ROUNDS = 5
 ROUND_US = 1500.0  # what one round should last at least, so that events resolve it
+READ_PROGRAMS = 132 * 8 if torch.cuda.is_available() else 4  # eight for each multiprocessor
 
 
 def time_us(step: Callable[[], object], *, calls: int) -> float:
@@ -37,6 +38,11 @@ def time_us(step: Callable[[], object], *, calls: int) -> float:
     once = _elapsed_us(graph, 1)
     replays = max(1, min(50, round(ROUND_US / once)))
     return statistics.median(_elapsed_us(graph, replays) for _ in range(ROUNDS)) / calls
+
+
+def time_calls(calls: Sequence[Callable[[], object]]) -> float:
+    """`time_us` of one of `calls`, which are made in turn."""
+    return time_us(lambda: [call() for call in calls], calls=len(calls))
 
 
 def _elapsed_us(graph: torch.cuda.CUDAGraph, replays: int) -> float:
@@ -74,11 +80,11 @@ def _read_kernel(words, sums, num_words, per_program, tile: tl.constexpr):
     tl.store(sums + program, tl.sum(total, 0).to(tl.float32))
 
 
-def read_us(num_bytes: int, memory: Tensor, programs: int) -> float:
+def read_us(num_bytes: int, memory: Tensor) -> float:
     """The time to read `num_bytes` somewhere in `memory`, which is far larger than any cache."""
     piece = min(max(65536, num_bytes // 65536 * 65536), memory.nbytes)
     calls = max(1, min(32, memory.nbytes // piece))
-    sums = torch.zeros(programs, device=memory.device)
+    sums = torch.zeros(READ_PROGRAMS, device=memory.device)
     pieces = [memory.view(torch.uint8)[i * piece : (i + 1) * piece] for i in range(calls)]
 
     def step() -> None:
