@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
 
 from cachesvc.story import Story
 from servicekit.errors import InvalidArgument, PagewireError, Reason
-from servicekit.plan import Int32Array, RowOpen, RunnerDescription
+from servicekit.plan import Int32Array, RowOpen, RowRules, RunnerDescription
 from servicekit.sampling import Sampling
 from servicekit.token_ids import check_token_ids
 
@@ -52,6 +52,7 @@ class Submission:
     cache_salt: str = ""
     remaining_s: float | None = None
     traceparent: str = ""
+    min_tokens: int = 0  # before so many are sampled, no stop token is
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +114,26 @@ class Req:
             seed=sampling.seed,
             choice=self.submission.choice,
             traceparent=self.submission.traceparent,
+            rules=self._row_rules(),
         )
+
+    def _row_rules(self) -> RowRules | None:
+        """None where there is nothing to obey. History is what is known when it gets a row."""
+        sampling, min_tokens = self.submission.sampling, self.submission.min_tokens
+        rules = RowRules(
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            bias_ids=tuple(token_id for token_id, _ in sampling.logit_bias),
+            biases=tuple(bias for _, bias in sampling.logit_bias),
+            min_tokens=min_tokens,
+            stop_token_ids=tuple(self.stop_token_ids.tolist()) if min_tokens else (),
+        )
+        if rules.has_penalty:
+            history = np.concatenate((self.prompt_ids, self.output_ids))
+            rules = replace(rules, history_ids=tuple(history.tolist()))
+        return None if rules == RowRules() else rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +170,8 @@ def limit_len_of(submission: Submission, runner: RunnerDescription, usable_token
         )
     check_token_ids("prompt", submission.prompt_ids, runner.vocab_size)
     check_token_ids("stop.token_ids", submission.stop_token_ids, runner.vocab_size)
+    biased = np.array([token_id for token_id, _ in submission.sampling.logit_bias], dtype=np.int64)
+    check_token_ids("sampling.logit_bias", biased, runner.vocab_size)
     if len(submission.stop_token_ids) > MAX_STOP_TOKEN_IDS:
         raise _invalid(
             Reason.INVALID_FIELD,
@@ -169,6 +191,12 @@ def limit_len_of(submission: Submission, runner: RunnerDescription, usable_token
             Reason.INVALID_FIELD,
             "stop.max_tokens",
             f"stop.max_tokens is {submission.max_tokens}; it must be at least 1",
+        )
+    if not 0 <= submission.min_tokens <= (submission.max_tokens or runner.max_seq_len - prompt_len):
+        raise _invalid(
+            Reason.INVALID_FIELD,
+            "stop.min_tokens",
+            f"stop.min_tokens is {submission.min_tokens}; it must be from 0 to stop.max_tokens",
         )
     if (
         submission.max_tokens is not None

@@ -28,7 +28,7 @@ from servicekit.errors import (
 )
 from servicekit.handshake import check_fingerprint, check_protocol_version
 from servicekit.plan import RunnerDescription
-from servicekit.sampling import Sampling
+from servicekit.sampling_codec import decode_sampling
 
 log = structlog.get_logger()
 
@@ -246,13 +246,11 @@ def _check_model(session: GatewaySession, runner: RunnerDescription | None) -> N
 
 
 def _submission(submit: pb.Submit) -> Submission:
-    sampling = submit.sampling
-    given = {field.name: value for field, value in sampling.ListFields()}
     return Submission(
         key=submit.key,
         request_id=submit.request_id,
         prompt_ids=np.array(submit.prompt_ids, dtype=np.int32),
-        sampling=Sampling(**given),
+        sampling=decode_sampling(submit.sampling),
         max_tokens=submit.max_tokens if submit.HasField("max_tokens") else None,
         stop_token_ids=np.array(submit.stop_token_ids, dtype=np.int32),
         choice=submit.choice,
@@ -263,4 +261,5 @@ def _submission(submit: pb.Submit) -> Submission:
             submit.remaining.ToNanoseconds() / 1e9 if submit.HasField("remaining") else None
         ),
         traceparent=submit.traceparent,
+        min_tokens=submit.min_tokens,
     )

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 import structlog
 from pagewire.v1 import cache_pb2 as pb
-from pagewire.v1 import cache_pb2_grpc, sampling_pb2
+from pagewire.v1 import cache_pb2_grpc
 
 from gateway.submission import Submission
 from gateway.token_feed import EndCause, TokenFeed
 from servicekit.client import Ended, keep_up, stream_channel
 from servicekit.errors import Internal, PagewireError, Reason, Unavailable, error_named
 from servicekit.plan import PROTOCOL_VERSION
+from servicekit.sampling_codec import encode_sampling
 from servicekit.status import duration_of, error_of, seconds_of
 
 log = structlog.get_logger()
@@ -52,20 +53,15 @@ class CacheClient:
         feed = TokenFeed(self._next_key)
         self._next_key += 1
         self._feeds[feed.key] = feed
-        sampling = submission.sampling
         self._commands.put_nowait(
             pb.SessionRequest(
                 submit=pb.Submit(
                     key=feed.key,
                     request_id=submission.request_id,
                     prompt_ids=submission.prompt_ids,
-                    sampling=sampling_pb2.SamplingParams(
-                        temperature=sampling.temperature,
-                        top_k=sampling.top_k,
-                        top_p=sampling.top_p,
-                        seed=sampling.seed,
-                    ),
+                    sampling=encode_sampling(submission.sampling),
                     max_tokens=submission.max_tokens,
+                    min_tokens=submission.min_tokens,
                     stop_token_ids=submission.stop_token_ids,
                     remaining=(
                         None

@@ -30,6 +30,7 @@ class GenerationRequest:
     stop_strings: Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
+    min_tokens: int = 0  # before so many, no token ends the answer
     remaining_s: float | None = None  # until the caller's deadline; None: it has none
     traceparent: str = ""  # W3C trace context of the caller; "": none
 
@@ -103,6 +104,7 @@ class Generation:
                 sampling=request.sampling,
                 max_tokens=request.max_tokens,
                 stop_token_ids=sorted(self._end_token_ids | frozenset(request.stop_token_ids)),
+                min_tokens=request.min_tokens,
                 remaining_s=request.remaining_s,
                 traceparent=request.traceparent,
             )

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import structlog
 from pagewire.v1 import inference_pb2 as pb
-from pagewire.v1 import inference_pb2_grpc, sampling_pb2
+from pagewire.v1 import inference_pb2_grpc
 
 from gateway.cache_client import CacheClient
 from gateway.generation import Event, Finished, Generation, GenerationRequest, Started
@@ -18,7 +18,7 @@ from gateway.text_stream import Delta
 from gateway.tokenizer import ChatMessage, Tokenizer
 from gateway.traceparent import traceparent_of
 from servicekit.errors import AlreadyExists, InvalidArgument, NotFound, Reason
-from servicekit.sampling import Sampling
+from servicekit.sampling_codec import decode_sampling
 
 log = structlog.get_logger()
 
@@ -118,7 +118,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def _generation_request(
         self, request: AnyRequest, request_id: str, context: Any
     ) -> GenerationRequest:
-        sampling, stop = _sampling(request.sampling), request.stop
+        sampling = decode_sampling(request.sampling, seed=secrets.randbits(63))
+        stop = request.stop
         prompt_ids = await self._prompt_ids(request)
         return GenerationRequest(
             request_id=request_id,
@@ -128,6 +129,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             stop_strings=list(stop.strings),
             stop_token_ids=list(stop.token_ids),
             ignore_eos=stop.ignore_eos,
+            min_tokens=stop.min_tokens,
             remaining_s=context.time_remaining(),  # after the prompt was tokenized
             traceparent=traceparent_of(context.invocation_metadata() or ()),
         )
@@ -147,12 +149,6 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
 def _chars(texts: Iterable[str]) -> int:
     return sum(map(len, texts))
-
-
-def _sampling(params: sampling_pb2.SamplingParams) -> Sampling:
-    given = {field.name: value for field, value in params.ListFields()}
-    given.setdefault("seed", secrets.randbits(63))
-    return Sampling(**given)
 
 
 def _encoded(event: Event) -> dict[str, Any]:

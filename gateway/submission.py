@@ -17,6 +17,7 @@ class Submission(NamedTuple):
     sampling: Sampling
     max_tokens: int | None
     stop_token_ids: Sequence[int]
+    min_tokens: int = 0  # before so many are sampled, none of these is
     remaining_s: float | None = None  # how long the answer is of use; None: for ever
     traceparent: str = ""  # W3C trace context of the caller; "": none
 

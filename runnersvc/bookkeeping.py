@@ -21,6 +21,7 @@ from runnersvc.plan_rules import (
     check_known,
     check_literals,
     check_open,
+    check_row_rules,
     check_shape,
     pages_of_write,
 )
@@ -127,6 +128,7 @@ class Books:
         rows = np.array([row.table_idx for row in plan.open_rows], dtype=np.int32)
         check_known(rows, "an open", self._runner)
         check_distinct(rows, "opened")
+        check_row_rules(plan, self._runner.vocab_size)
         already = rows[self._open[rows]]
         if len(already):
             raise BrokenRuleError(

@@ -1,5 +1,6 @@
 """Steps with prompt tokens as CUDA graphs: one launch for the forward of a chunk and of the rows
-that decode beside it.
+that decode beside it, or of such rows alone where a decode graph does not do all that their logits
+want.
 
 A forward of few tokens takes the device less time than the host needs to launch its kernels one by
 one. So it is captured for some numbers of prompt tokens and of decoding rows; a step runs at the
@@ -107,7 +108,7 @@ class ChunkGraphs:
 
     def _shape_for(self, step: StepArrays) -> Shape | None:
         num_decodes, num_literals = len(step.decode_rows), len(step.literal_ids)
-        if not self._graphs or not num_literals or num_decodes > self.decodes[-1]:
+        if not self._graphs or num_decodes > self.decodes[-1]:
             return None
         decodes = self.decodes[bisect_left(self.decodes, num_decodes)]
         for literals in self.literals[bisect_left(self.literals, num_literals) :]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,18 +19,16 @@ from runnersvc.in_flight import RING_LEN, FlightRing
 from runnersvc.kv_cache import KVCache
 from runnersvc.memory import MemoryUse, PoolChoice
 from runnersvc.ops import ops_of
-from runnersvc.row_state import OpenedRows, RowState, opened_rows
+from runnersvc.plan_arrays import PlanArrays, StagedPlan, WriteArrays
+from runnersvc.row_rules import RowRulesState, opened_rules
+from runnersvc.row_state import RowState, opened_rows
 from runnersvc.step import Step
-from runnersvc.step_arrays import StepArrays, step_arrays, step_of
+from runnersvc.step_arrays import step_arrays, step_of
 from runnersvc.transformer import Transformer
 from runnersvc.trial import largest_plan
 from runnersvc.weights import Weights
 from servicekit.errors import SetupError
 from servicekit.plan import Int32Array, Plan
-
-_NUM_OPENED = len(OpenedRows._fields)
-_NUM_ROW_ARRAYS = _NUM_OPENED + 3  # with those of a table write
-_SAMPLING_BEGINS = _NUM_ROW_ARRAYS + len(StepArrays._fields)
 
 
 class ModelRunner:
@@ -60,6 +60,9 @@ class ModelRunner:
         self._flights: FlightRing | None = None  # None: the CPU executes while it launches
         with torch.inference_mode():
             self._row_state = RowState(capacity.max_running_reqs, device)
+            self._row_rules = RowRulesState(
+                capacity.max_running_reqs, spec.vocab_size, device, self._ops
+            )
             self._transformer = Transformer(spec, weights, capacity.max_seq_len, self._ops)
             if device.type == "cuda":
                 self._flights = FlightRing(capacity.max_running_reqs, device)
@@ -80,17 +83,18 @@ class ModelRunner:
         if self._flights is None:
             return AtOnce(self.execute, plan)
         flight = self._flights.take()
-        if plan.only_decodes and self._decode_graphs.hold(len(plan.step_rows)):
+        if self._decode_graphs_hold(plan):
             with_write = not plan.open_rows and self._decode_graphs.take_write(plan)
             if not with_write:
-                self._apply_rows(flight.stage(self._row_arrays(plan)))
+                self._apply_rows(self._row_arrays(plan).moved(flight.stage))
             flight.begin()
             flight.end_graph(self._decode_graphs.replay(plan, with_write=with_write))
         else:
             arrays, from_graph = self._arrays(plan)
-            staged = flight.stage(arrays)
+            staged = arrays.moved(flight.stage)
             flight.begin()
-            flight.end(self._apply(staged, from_graph=from_graph), from_graph=from_graph)
+            sampled_ids = self._apply(plan, staged, from_graph=from_graph)
+            flight.end(sampled_ids, from_graph=from_graph)
         return flight
 
     @torch.inference_mode()
@@ -101,9 +105,8 @@ class ModelRunner:
         if self._flights is not None:
             return self.launch(plan).wait().sampled_ids
         arrays, from_graph = self._arrays(plan)
-        joined = torch.from_numpy(np.concatenate(arrays))
-        staged = list(torch.split(joined, [len(array) for array in arrays]))
-        sampled_ids: Int32Array = self._apply(staged, from_graph=from_graph).numpy()
+        staged = arrays.moved(_as_tensors)
+        sampled_ids: Int32Array = self._apply(plan, staged, from_graph=from_graph).numpy()
         return sampled_ids
 
     def read_table(self) -> Int32Array:
@@ -117,46 +120,63 @@ class ModelRunner:
         """Asserts what must hold between plans."""
         self._kv_cache.check_integrity()
 
-    def _row_arrays(self, plan: Plan) -> list[Int32Array]:
-        """Rows that open, and the table write."""
-        write = plan.write_rows, plan.write_positions, plan.write_locs
-        return [*opened_rows(plan.open_rows), *write]
+    def _decode_graphs_hold(self, plan: Plan) -> bool:
+        """Whether one of them does all that the plan's step asks for."""
+        return (
+            plan.only_decodes
+            and self._decode_graphs.hold(len(plan.step_rows))
+            and not self._row_rules.of_any(plan.step_rows)
+        )
 
-    def _arrays(self, plan: Plan) -> tuple[list[Int32Array], bool]:
+    def _row_arrays(self, plan: Plan) -> PlanArrays:
+        """Rows that open, and the table write."""
+        opens = plan.open_rows
+        return PlanArrays(
+            opened_rows(opens),
+            WriteArrays(plan.write_rows, plan.write_positions, plan.write_locs),
+            opened_rules(opens) if self._row_rules.concern(opens) else None,
+        )
+
+    def _arrays(self, plan: Plan) -> tuple[PlanArrays, bool]:
         """All that the device needs of a plan, and whether a graph has its forward."""
-        row_arrays = self._row_arrays(plan)
+        arrays = self._row_arrays(plan)
         if not len(plan.step_rows):
-            return row_arrays, False
+            return arrays, False
         step, sampling = step_arrays(plan)
         from_graph = self._chunk_graphs.hold(step)
         if from_graph:
             step, sampling = self._chunk_graphs.padded(step, sampling)
-        return [*row_arrays, *step, *sampling], from_graph
+        return replace(arrays, step=step, sampling=sampling), from_graph
 
-    def _apply_rows(self, staged: list[Tensor]) -> None:
-        self._row_state.open(*staged[:_NUM_OPENED])
-        self._kv_cache.write_table(*staged[_NUM_OPENED:_NUM_ROW_ARRAYS])
+    def _apply_rows(self, staged: StagedPlan) -> None:
+        self._row_state.open(*staged.opened)
+        if staged.rules is not None:
+            self._row_rules.open(*staged.rules)
+        self._kv_cache.write_table(*staged.write)
 
-    def _apply(self, staged: list[Tensor], *, from_graph: bool) -> Tensor:
+    def _apply(self, plan: Plan, staged: StagedPlan, *, from_graph: bool) -> Tensor:
         """Enqueues it all; the sampled ids, int32 [S]."""
         self._apply_rows(staged)
         last_token = self._row_state.last_token
-        if len(staged) == _NUM_ROW_ARRAYS:
+        if staged.step is None or staged.sampling is None:
             return last_token[:0]
-        step = staged[_NUM_ROW_ARRAYS:_SAMPLING_BEGINS]
-        tokens, rows, positions = staged[_SAMPLING_BEGINS:]
         if from_graph:
-            hidden = self._chunk_graphs.replay(step)
+            hidden = self._chunk_graphs.replay(staged.step)
         else:
             page_table = self._kv_cache.page_table
-            hidden = self._forward(step_of(step, last_token, page_table, self._ops))
+            hidden = self._forward(step_of(staged.step, last_token, page_table, self._ops))
+        tokens, rows, positions = staged.sampling
         if len(rows) == 0:
             return last_token[:0]
         logits = self._transformer.logits(hidden.index_select(0, tokens))
         is_broken = torch.empty(len(rows), dtype=torch.bool, device=self._device)
+        has_rules = self._row_rules.of_any(plan.step_rows[plan.step_samples])
+        obeyed = self._row_rules.adjusted(logits, rows, positions) if has_rules else {}
         token_ids = self._ops.sample(
-            logits, *self._row_state.sampling, positions, rows=rows, is_broken=is_broken
+            logits, *self._row_state.sampling, positions, rows=rows, is_broken=is_broken, **obeyed
         ).int()
+        if has_rules:
+            self._row_rules.count(rows, token_ids)
         last_token[rows] = token_ids
         return token_ids.masked_fill(is_broken, -1)
 
@@ -222,3 +242,8 @@ class ModelRunner:
         torch.cuda.empty_cache()
         free_bytes, card_bytes = torch.cuda.mem_get_info()
         return MemoryUse(card_bytes, free_bytes, weights_bytes, step_bytes, graphs_bytes)
+
+
+def _as_tensors(arrays: Sequence[Int32Array]) -> Sequence[Tensor]:
+    joined = torch.from_numpy(np.concatenate(arrays))
+    return torch.split(joined, [len(array) for array in arrays])

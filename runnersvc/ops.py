@@ -46,6 +46,9 @@ class Ops(NamedTuple):
     skinny_linear: Callable[..., Tensor]
     suits_skinny_linear: Callable[..., bool]  # whether it is the fastest that there is
     sample: Callable[..., Tensor]
+    adjust_logits: Callable[..., None]
+    mark_prompt: Callable[..., None]
+    count_output: Callable[..., None]
     plan_decode: PlansAttention  # once a step, for all layers
     plan_prefill: PlansAttention
 
@@ -74,6 +77,7 @@ def ops_of(device: torch.device, page_size: int) -> Ops:
 def _torch_ops() -> Ops:
     from kernels.reference.attention import decode_attention, prefill_attention
     from kernels.reference.decode_inputs import decode_inputs
+    from kernels.reference.logit_rules import adjust_logits
     from kernels.reference.page_table import read_page_table, scatter_page_table
     from kernels.reference.rms_norm import rms_norm
     from kernels.reference.rotary_store import rotary_store
@@ -81,6 +85,7 @@ def _torch_ops() -> Ops:
     from kernels.reference.silu_mul import silu_mul
     from kernels.reference.skinny_linear import skinny_linear
     from kernels.reference.step_ring import give_sampled, take_step
+    from kernels.reference.token_history import count_output, mark_prompt
 
     return Ops(
         scatter_page_table,
@@ -96,6 +101,9 @@ def _torch_ops() -> Ops:
         skinny_linear,
         lambda *_, **__: False,
         sample,
+        adjust_logits,
+        mark_prompt,
+        count_output,
         plan_decode=lambda _, *rows: {},
         plan_prefill=lambda _, *rows: {},
     )
@@ -105,6 +113,7 @@ def _triton_ops(page_size: int) -> Ops:
     from kernels.gpu.decode_attention import decode_attention
     from kernels.gpu.decode_inputs import decode_inputs
     from kernels.gpu.linear_tuning import suits
+    from kernels.gpu.logit_rules import adjust_logits
     from kernels.gpu.page_table import read_page_table, scatter_page_table
     from kernels.gpu.prefill_attention import prefill_attention
     from kernels.gpu.rms_norm import rms_norm
@@ -113,6 +122,7 @@ def _triton_ops(page_size: int) -> Ops:
     from kernels.gpu.silu_mul import silu_mul
     from kernels.gpu.skinny_linear import skinny_linear
     from kernels.gpu.step_ring import give_sampled, take_step
+    from kernels.gpu.token_history import count_output, mark_prompt
 
     return Ops(
         scatter_page_table,
@@ -128,6 +138,9 @@ def _triton_ops(page_size: int) -> Ops:
         skinny_linear,
         suits,
         sample,
+        adjust_logits,
+        mark_prompt,
+        count_output,
         _plan_decode,
         _plan_prefill,
     )

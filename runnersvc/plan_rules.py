@@ -74,6 +74,20 @@ def check_distinct(rows: Int32Array, what: str) -> None:
         raise BrokenRuleError("ROW_TWICE", f"row {twice[0]} {what} twice", twice)
 
 
+def check_row_rules(plan: Plan, vocab_size: int) -> None:
+    """Errors: BrokenRuleError MALFORMED or VOCAB for what opened rows are told to obey."""
+    for row in plan.open_rows:
+        if (rules := row.rules) is None:
+            continue
+        if len(rules.bias_ids) != len(rules.biases):
+            told = f"{len(rules.bias_ids)} bias_ids with {len(rules.biases)} biases"
+            raise BrokenRuleError("MALFORMED", told, [row.table_idx])
+        for token_ids in (rules.bias_ids, rules.stop_token_ids, rules.history_ids):
+            if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):
+                told = f"a rule of a token id that is not below {vocab_size}"
+                raise BrokenRuleError("VOCAB", told, [row.table_idx])
+
+
 def pages_of_write(plan: Plan, runner: RunnerDescription, pages_a_row: int) -> PageWrites:
     """The table write page by page.
 

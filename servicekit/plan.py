@@ -17,6 +17,26 @@ PROTOCOL_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class RowRules:
+    """What changes a row's logits before a token is drawn, or drops tokens after."""
+
+    min_p: float = 0.0  # 0: off
+    repetition_penalty: float = 1.0  # 1: off
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    bias_ids: tuple[int, ...] = ()
+    biases: tuple[float, ...] = ()  # theirs
+    min_tokens: int = 0  # before so many are sampled, none of the next
+    stop_token_ids: tuple[int, ...] = ()
+    history_ids: tuple[int, ...] = ()  # from position 0 on; only where a penalty needs them
+
+    @property
+    def has_penalty(self) -> bool:
+        """Whether any of the three looks at what the row holds."""
+        return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class RowOpen:
     """A row that starts to hold a request, with all that sampling needs of it."""
 
@@ -28,6 +48,7 @@ class RowOpen:
     seed: int  # 64 bits, signed
     choice: int  # which of the answers to one prompt
     traceparent: str = ""  # W3C trace context of the request's caller; "": none
+    rules: RowRules | None = None  # None: nothing beyond the above
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from servicekit.plan import (
     Refusal,
     Result,
     RowOpen,
+    RowRules,
     RunnerDescription,
 )
 
@@ -69,12 +70,27 @@ def decode_plan(message: pb.Plan) -> Plan:
                 seed=row.seed,
                 choice=row.choice,
                 traceparent=row.traceparent,
+                rules=_decode_rules(row.rules) if row.HasField("rules") else None,
             )
             for row in message.open_rows
         ),
         step_samples=np.array(message.step_samples, dtype=np.bool_),
         want_digest=message.want_digest,
         **{name: _int32_array(getattr(message, name)) for name in INT32_FIELDS},
+    )
+
+
+def _decode_rules(message: pb.RowRules) -> RowRules:
+    return RowRules(
+        min_p=message.min_p,
+        repetition_penalty=message.repetition_penalty,
+        presence_penalty=message.presence_penalty,
+        frequency_penalty=message.frequency_penalty,
+        bias_ids=tuple(message.bias_ids),
+        biases=tuple(message.biases),
+        min_tokens=message.min_tokens,
+        stop_token_ids=tuple(message.stop_token_ids),
+        history_ids=tuple(message.history_ids),
     )
 
 

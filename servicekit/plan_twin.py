@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast
 
+import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 from pagewire.v1 import recording_pb2, runner_pb2
@@ -19,6 +20,7 @@ from servicekit.plan import Plan
 from servicekit.plan_codec import INT32_FIELDS
 
 _PACKAGE, _TWIN_PACKAGE = ".pagewire.v1.", ".pagewire.twin."
+_RULE_FIELDS = ("bias_ids", "stop_token_ids", "history_ids")  # bulk integers of RowRules
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
@@ -74,7 +76,11 @@ def _fill(message: Any, plan: Plan) -> None:
     message.acked_plan_id = plan.acked_plan_id
     message.reset_rows = plan.reset_rows
     for row in plan.open_rows:
-        message.open_rows.add(**dataclasses.asdict(row))
+        fields = dataclasses.asdict(row)
+        if row.rules is not None:
+            for name in _RULE_FIELDS:
+                fields["rules"][name] = np.array(fields["rules"][name], dtype="<i4").tobytes()
+        message.open_rows.add(**fields)
     for name in INT32_FIELDS:
         setattr(message, name, getattr(plan, name).astype("<i4", copy=False).tobytes())
     message.step_samples = plan.step_samples.tobytes()

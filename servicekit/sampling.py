@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from servicekit.errors import InvalidArgument, Reason
 
 MAX_TEMPERATURE = 1e4
+MAX_REPETITION_PENALTY = 100.0
+MAX_PENALTY = 2.0  # of presence and frequency, either way
+MAX_BIAS = 100.0  # either way
+MAX_BIASES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,11 @@ class Sampling:
     top_k: int = 0  # -1 and 0: off
     top_p: float = 1.0  # in (0, 1]; 1: off
     seed: int = 0
+    min_p: float = 0.0  # 0: off
+    repetition_penalty: float = 1.0  # 1: off
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, bias), each id once
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE):
@@ -28,9 +37,29 @@ class Sampling:
             raise _invalid("top_k", self.top_k, "at least 1, or 0 or -1 to switch it off")
         if not 0 < self.top_p <= 1:  # NaN too
             raise _invalid("top_p", self.top_p, "greater than 0 and at most 1")
+        if not 0 <= self.min_p <= 1:
+            raise _invalid("min_p", self.min_p, "from 0 to 1")
+        if not 0 < self.repetition_penalty <= MAX_REPETITION_PENALTY:
+            rule = f"greater than 0 and at most {MAX_REPETITION_PENALTY:.0f}"
+            raise _invalid("repetition_penalty", self.repetition_penalty, rule)
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not -MAX_PENALTY <= getattr(self, name) <= MAX_PENALTY:
+                rule = f"from {-MAX_PENALTY:.0f} to {MAX_PENALTY:.0f}"
+                raise _invalid(name, getattr(self, name), rule)
+        self._check_biases()
+
+    def _check_biases(self) -> None:
+        if len(self.logit_bias) > MAX_BIASES:
+            raise _invalid("logit_bias", f"{len(self.logit_bias)} long", f"at most {MAX_BIASES}")
+        if len({token_id for token_id, _ in self.logit_bias}) < len(self.logit_bias):
+            raise _invalid("logit_bias", "one with a token id twice", "of each id once")
+        for token_id, bias in self.logit_bias:
+            if not -MAX_BIAS <= bias <= MAX_BIAS:
+                rule = f"from {-MAX_BIAS:.0f} to {MAX_BIAS:.0f} for each id"
+                raise _invalid("logit_bias", f"{bias} for id {token_id}", rule)
 
 
-def _invalid(name: str, value: float, rule: str) -> InvalidArgument:
+def _invalid(name: str, value: float | str, rule: str) -> InvalidArgument:
     return InvalidArgument(
         Reason.INVALID_FIELD,
         f"sampling.{name} is {value}; it must be {rule}",

@@ -48,13 +48,14 @@ def submission(
     max_tokens: int | None = None,
     seed: int | None = None,
     stop: Sequence[int] = (),
+    sampling: Sampling | None = None,
     **changes: object,
 ) -> Submission:
     return Submission(
         key=key,
         request_id=f"request-{key}",
         prompt_ids=ints(*prompt),
-        sampling=Sampling(seed=key if seed is None else seed),
+        sampling=sampling or Sampling(seed=key if seed is None else seed),
         max_tokens=max_tokens,
         stop_token_ids=ints(*stop),
         **changes,  # type: ignore[arg-type] # the tests name real fields

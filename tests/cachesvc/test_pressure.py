@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cachesvc.request import FinishCause
+from servicekit.plan import RowRules
+from servicekit.sampling import Sampling
 from tests.cachesvc.builders import describe, submission
 from tests.cachesvc.truth import truth_of
 from tests.cachesvc.wire import Wire, wire
@@ -42,6 +44,34 @@ def test_a_preempted_request_comes_back_with_what_it_sampled_and_its_own_prompt_
     readmission = next(plan for plan in joined.sent[1:] if plan.open_rows)
     assert readmission.step_cached_lens.tolist() == [4]  # its prompt was still cached
     assert readmission.literal_ids.tolist() == answer(2, (5, 6, 7, 8))[:1]
+
+
+def test_what_a_preempted_request_sampled_is_history_to_its_penalties() -> None:
+    joined = wire(credits=1, num_pages=3)
+    joined.core.submit(1, submission(1, (1, 2, 3, 4), max_tokens=5))
+    penalised = Sampling(seed=2, presence_penalty=0.5)
+    joined.core.submit(1, submission(2, (5, 6, 7, 8), max_tokens=5, sampling=penalised))
+    joined.run_until_idle()
+    first, second = [row.rules for plan in joined.sent for row in plan.open_rows if row.seed == 2]
+    assert first is not None
+    assert second is not None
+    assert first.history_ids == (5, 6, 7, 8)
+    assert second.history_ids == (5, 6, 7, 8, *answer(2, (5, 6, 7, 8))[:1])
+
+
+def test_a_row_is_told_no_more_than_its_request_asks_for() -> None:
+    joined = wire()
+    joined.core.submit(1, submission(1))
+    joined.core.submit(1, submission(2, stop=(3, 9), min_tokens=4))
+    biased = Sampling(min_p=0.25, logit_bias=((7, 1.5), (2, -3.0)))
+    joined.core.submit(1, submission(3, sampling=biased, stop=(3,)))
+    plan = joined.step()
+    assert plan is not None
+    assert [row.rules for row in plan.open_rows] == [
+        None,
+        RowRules(min_tokens=4, stop_token_ids=(3, 9)),
+        RowRules(min_p=0.25, bias_ids=(7, 2), biases=(1.5, -3.0)),
+    ]
 
 
 @pytest.mark.parametrize("credits", [1, 2, 3])

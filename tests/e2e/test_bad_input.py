@@ -38,7 +38,9 @@ def generate(
     **fields: object,
 ) -> pb.GenerateRequest:
     stop = {
-        name: fields.pop(name) for name in ("max_tokens", "strings", "token_ids") if name in fields
+        name: fields.pop(name)
+        for name in ("max_tokens", "min_tokens", "strings", "token_ids")
+        if name in fields
     }
     request = pb.GenerateRequest(
         sampling=sampling_pb2.SamplingParams(**(sampling or {})),
@@ -123,6 +125,48 @@ CASES = {
         INVALID,
         "INVALID_FIELD",
         "sampling.top_k",
+    ),
+    "min_p over 1": (
+        generate(OK_PROMPT, sampling={"min_p": 1.5}),
+        INVALID,
+        "INVALID_FIELD",
+        "sampling.min_p",
+    ),
+    "repetition_penalty 0": (
+        generate(OK_PROMPT, sampling={"repetition_penalty": 0}),
+        INVALID,
+        "INVALID_FIELD",
+        "sampling.repetition_penalty",
+    ),
+    "frequency_penalty over 2": (
+        generate(OK_PROMPT, sampling={"frequency_penalty": 2.5}),
+        INVALID,
+        "INVALID_FIELD",
+        "sampling.frequency_penalty",
+    ),
+    "a bias over 100": (
+        generate(OK_PROMPT, sampling={"logit_bias": [{"token_id": 3, "bias": 101}]}),
+        INVALID,
+        "INVALID_FIELD",
+        "sampling.logit_bias",
+    ),
+    "a bias of an id outside the vocabulary": (
+        generate(OK_PROMPT, sampling={"logit_bias": [{"token_id": VOCAB_SIZE, "bias": 1}]}),
+        INVALID,
+        "TOKEN_OUT_OF_VOCAB",
+        "sampling.logit_bias",
+    ),
+    "min_tokens over max_tokens": (
+        generate(OK_PROMPT, max_tokens=3, min_tokens=4),
+        INVALID,
+        "INVALID_FIELD",
+        "stop.min_tokens",
+    ),
+    "min_tokens negative": (
+        generate(OK_PROMPT, min_tokens=-1),
+        INVALID,
+        "INVALID_FIELD",
+        "stop.min_tokens",
     ),
     "a stop string of 257 characters": (
         generate(OK_PROMPT, strings=["x" * 257]),

@@ -70,6 +70,24 @@ async def test_tiny_llama_is_exact_around_page_borders_in_chunks_and_with_too_fe
     assert stats.refused_total == 0
 
 
+async def test_a_repetition_penalty_is_that_of_transformers_also_after_a_preemption(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    """Three at once with pages for two: what is sampled again obeys the same history."""
+    settings = {"num_threads": 1, "page_size": 4, "num_pages": 24, "max_running_reqs": 4}
+    prompts = [list(range(5 + nth, 15 + nth)) for nth in range(3)]
+    expected = [reference_ids(tiny_dir, ids, 40, repetition_penalty=1.2) for ids in prompts]
+    with running(System(tiny_dir, tmp_path, **settings)) as system:
+        async with system.client() as stub:
+            requests = [greedy(ids, 40) for ids in prompts]
+            for request in requests:
+                request.sampling.repetition_penalty = 1.2
+            answers = await asyncio.gather(*(ids_of(stub.Generate(one)) for one in requests))
+        stats = await system.settled()
+    assert stats.preempted_total > 0, "the pool was meant to be too small"
+    assert answers == expected
+
+
 async def test_a_stream_reset_in_mid_answer_changes_nothing(tiny_dir: Path, tmp_path: Path) -> None:
     """Execute is cut every few tokens, with whatever is on its way; the runner lives.
 

@@ -77,7 +77,9 @@ def reference_model(model_dir: Path) -> LlamaForCausalLM:
     return AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
 
 
-def reference_ids(model_dir: Path, prompt_ids: list[int], num_tokens: int) -> list[int]:
+def reference_ids(
+    model_dir: Path, prompt_ids: list[int], num_tokens: int, **settings: object
+) -> list[int]:
     """What transformers generates greedily, end tokens ignored. Errors: UnclearError."""
     model = reference_model(model_dir)
     answer = model.generate(
@@ -87,10 +89,11 @@ def reference_ids(model_dir: Path, prompt_ids: list[int], num_tokens: int) -> li
         do_sample=False,
         eos_token_id=None,
         pad_token_id=0,
-        output_logits=True,
+        output_scores=True,
         return_dict_in_generate=True,
+        **settings,
     )
-    for position, logits in enumerate(answer.logits):
+    for position, logits in enumerate(answer.scores):
         best, second = logits[0].topk(2).values.tolist()
         if best - second < MIN_GAP:
             raise UnclearError(f"token {position}: the reference's own gap is {best - second}")

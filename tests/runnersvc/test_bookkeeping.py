@@ -7,13 +7,14 @@ tokens long and has not. Plan 2 opens row 2 on page 3.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from runnersvc.bookkeeping import Books
-from servicekit.plan import Plan, Refusal
+from servicekit.plan import Plan, Refusal, RowRules
 from tests.cachesvc.builders import describe, plan, row_open
 
 OLD_PAGES = {
@@ -101,6 +102,11 @@ def refusal_of(**changes: Any) -> Refusal:
     return refusal
 
 
+def ruled(**rules: Any) -> dict[str, Any]:
+    """Row 2 opens with these rules."""
+    return {"open_rows": (replace(row_open(2), rules=RowRules(**rules)),)}
+
+
 CASES: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
     "a gap in plan_id": ({"plan_id": 3}, "PLAN_GAP", ()),
     "a plan_id again": ({"plan_id": 1}, "PLAN_GAP", ()),
@@ -163,6 +169,10 @@ CASES: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
     "the token sampled last of a row that has not": (stepping(1, 5, 1, 0), "NEVER_SAMPLED", (1,)),
     "an id past the vocabulary": ({"literal_ids": [1, 16, 3, 4]}, "VOCAB", (1,)),
     "a negative id": ({"literal_ids": [1, 2, -1, 4]}, "VOCAB", (2,)),
+    "a bias of an id past the vocabulary": (ruled(bias_ids=(16,), biases=(1.0,)), "VOCAB", (2,)),
+    "a history with a negative id": (ruled(history_ids=(3, -1)), "VOCAB", (2,)),
+    "a stop id past the vocabulary": (ruled(stop_token_ids=(2, 99)), "VOCAB", (2,)),
+    "more biases than ids": (ruled(bias_ids=(3,), biases=(1.0, 2.0)), "MALFORMED", (2,)),
     "a store where no page is mapped": (NO_WRITE, "STORE", (2,)),
     "a store past the pages of a row": (stepping(0, 3, 2, 2), "STORE", (0,)),
     "a store into another row's page": (write_of((2, 0, 0)), "STORE", (0, 2)),

@@ -54,23 +54,6 @@ def model(model_dir: Path, family: str) -> PreTrainedModel:
     return SAVE_TINY[family](model_dir, head_dim=64)  # one that the GPU kernels are made for
 
 
-@pytest.fixture(
-    params=[
-        "cpu",
-        pytest.param(
-            "cuda",
-            marks=(
-                pytest.mark.gpu,
-                pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-            ),
-        ),
-    ]
-)
-def device(request: pytest.FixtureRequest) -> str:
-    chosen: str = request.param
-    return chosen
-
-
 def poison(runner: ModelRunner) -> None:
     """NaN in every loc: only what a plan stores may be read."""
     with torch.inference_mode():

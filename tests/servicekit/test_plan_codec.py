@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pagewire.v1 import runner_pb2 as pb
 
-from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RowOpen, RunnerDescription
+from servicekit.plan import (
+    Attach,
+    Attached,
+    Plan,
+    Refusal,
+    Result,
+    RowOpen,
+    RowRules,
+    RunnerDescription,
+)
 from servicekit.plan_codec import (
     INT32_FIELDS,
     decode_attach,
@@ -31,6 +40,19 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT32 = st.floats(width=32, allow_nan=False)
 ARRAYS = st.lists(INT32, max_size=9).map(lambda values: np.array(values, dtype=np.int32))
 BOOLS = st.lists(st.booleans(), max_size=9).map(lambda values: np.array(values, dtype=np.bool_))
+INT32_TUPLES = st.lists(INT32, max_size=5).map(tuple)
+ROW_RULES = st.builds(
+    RowRules,
+    min_p=FLOAT32,
+    repetition_penalty=FLOAT32,
+    presence_penalty=FLOAT32,
+    frequency_penalty=FLOAT32,
+    bias_ids=INT32_TUPLES,
+    biases=st.lists(FLOAT32, max_size=5).map(tuple),
+    min_tokens=INT32,
+    stop_token_ids=INT32_TUPLES,
+    history_ids=INT32_TUPLES,
+)
 ROW_OPENS = st.builds(
     RowOpen,
     table_idx=INT32,
@@ -41,6 +63,7 @@ ROW_OPENS = st.builds(
     seed=INT64,
     choice=INT32,
     traceparent=st.text(),
+    rules=st.none() | ROW_RULES,
 )
 PLANS = st.builds(
     Plan,

@@ -458,6 +458,7 @@ class Submit(_message.Message):
     CACHE_SALT_FIELD_NUMBER: _builtins.int
     REMAINING_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
     key: _builtins.int
     """key names the request within the session; each is larger than the one before."""
     request_id: _builtins.str
@@ -478,6 +479,8 @@ class Submit(_message.Message):
     """cache_salt keeps cached pages apart: only requests with the same salt share any. At most 256 bytes."""
     traceparent: _builtins.str
     """traceparent is the W3C trace context of the caller. Empty: none."""
+    min_tokens: _builtins.int
+    """min_tokens: no stop token is sampled before so many are. At most max_tokens."""
     @_builtins.property
     def prompt_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """prompt_ids is the prompt; at least one id."""
@@ -511,10 +514,11 @@ class Submit(_message.Message):
         cache_salt: _builtins.str = ...,
         remaining: _duration_pb2.Duration | None = ...,
         traceparent: _builtins.str = ...,
+        min_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "first_choice_key", b"first_choice_key", "max_tokens", b"max_tokens", "remaining", b"remaining", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "cache_salt", b"cache_salt", "choice", b"choice", "first_choice_key", b"first_choice_key", "key", b"key", "max_tokens", b"max_tokens", "priority", b"priority", "prompt_ids", b"prompt_ids", "remaining", b"remaining", "request_id", b"request_id", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "cache_salt", b"cache_salt", "choice", b"choice", "first_choice_key", b"first_choice_key", "key", b"key", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "priority", b"priority", "prompt_ids", b"prompt_ids", "remaining", b"remaining", "request_id", b"request_id", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_choice_key: _TypeAlias = _typing.Literal["first_choice_key"]  # noqa: Y015
     _WhichOneofArgType__first_choice_key: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key"]  # noqa: Y015

@@ -421,6 +421,7 @@ class RowOpen(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     table_idx: _builtins.int
     """table_idx is the row."""
     prompt_len: _builtins.int
@@ -439,6 +440,10 @@ class RowOpen(_message.Message):
     """choice is which of the answers to one prompt this row makes, from 0."""
     traceparent: _builtins.str
     """traceparent is the W3C trace context of the request's caller. Empty: none."""
+    @_builtins.property
+    def rules(self) -> Global___RowRules:
+        """rules are what else the draws of this row obey. Absent: nothing."""
+
     def __init__(
         self,
         *,
@@ -450,14 +455,77 @@ class RowOpen(_message.Message):
         seed: _builtins.int = ...,
         choice: _builtins.int = ...,
         traceparent: _builtins.str = ...,
+        rules: Global___RowRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "prompt_len", b"prompt_len", "seed", b"seed", "table_idx", b"table_idx", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "prompt_len", b"prompt_len", "rules", b"rules", "seed", b"seed", "table_idx", b"table_idx", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RowOpen: _TypeAlias = RowOpen  # noqa: Y015
+
+@_typing.final
+class RowRules(_message.Message):
+    """RowRules change a row's logits before a token is drawn, or drop tokens after. The fields are those of SamplingParams, resolved."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_P_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    PRESENCE_PENALTY_FIELD_NUMBER: _builtins.int
+    FREQUENCY_PENALTY_FIELD_NUMBER: _builtins.int
+    BIAS_IDS_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
+    STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    HISTORY_IDS_FIELD_NUMBER: _builtins.int
+    min_p: _builtins.float
+    """min_p as in SamplingParams; 0: off."""
+    repetition_penalty: _builtins.float
+    """repetition_penalty as in SamplingParams; 1: off."""
+    presence_penalty: _builtins.float
+    """presence_penalty as in SamplingParams; 0: off."""
+    frequency_penalty: _builtins.float
+    """frequency_penalty as in SamplingParams; 0: off."""
+    min_tokens: _builtins.int
+    """min_tokens: none of stop_token_ids is drawn before the row has sampled so many, counted from prompt_len."""
+    @_builtins.property
+    def bias_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """bias_ids are the tokens with a bias, each once."""
+
+    @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """biases are theirs, in the same order."""
+
+    @_builtins.property
+    def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """stop_token_ids are those; empty where min_tokens is 0."""
+
+    @_builtins.property
+    def history_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """history_ids are the ids at the row's first positions, prompt and what was sampled before; only where a penalty needs them."""
+
+    def __init__(
+        self,
+        *,
+        min_p: _builtins.float = ...,
+        repetition_penalty: _builtins.float = ...,
+        presence_penalty: _builtins.float = ...,
+        frequency_penalty: _builtins.float = ...,
+        bias_ids: _abc.Iterable[_builtins.int] | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
+        min_tokens: _builtins.int = ...,
+        stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        history_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_ids", b"bias_ids", "biases", b"biases", "frequency_penalty", b"frequency_penalty", "history_ids", b"history_ids", "min_p", b"min_p", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "stop_token_ids", b"stop_token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RowRules: _TypeAlias = RowRules  # noqa: Y015
 
 @_typing.final
 class Result(_message.Message):
