@@ -14,10 +14,11 @@ from cachesvc.ledger import ChangeReason, Ledger
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
 from cachesvc.manager import CacheManager
+from cachesvc.outputs import Output
 from cachesvc.plan_stream import PlanStream, Standing
-from cachesvc.request import Admitted, FinishCause, Finished, Req, Submission, limit_len_of
+from cachesvc.request import FinishCause, Finished, Req, Submission, limit_len_of
 from cachesvc.scheduler import Scheduler
-from cachesvc.step import Sampled, StepRecord
+from cachesvc.step import StepRecord
 from cachesvc.story import PreemptionCause
 from cachesvc.totals import StreamTotals
 from servicekit.errors import (
@@ -31,6 +32,11 @@ from servicekit.errors import (
     Unavailable,
 )
 from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RunnerDescription
+
+NOT_SAMPLED = (
+    "the runner has no token for this request: the model's logits were no numbers, or it sampled "
+    "outside its vocabulary"
+)
 
 log = structlog.get_logger()
 
@@ -245,12 +251,8 @@ class Core:
         self.totals.executor_device_us += result.device_us
         if record.continues:
             self.totals.executor_waited_us += result.waited_us
-        for req in self.ready_scheduler().apply_result(record, result.sampled_ids):
-            message = (
-                "the runner has no token for this request: the model's logits were no numbers, or "
-                "it sampled outside its vocabulary"
-            )
-            self._fail_with(req, Reason.INTERNAL, message)
+        for req in self.ready_scheduler().apply_result(record, result.sampled_ids, result.logprobs):
+            self._fail_with(req, Reason.INTERNAL, NOT_SAMPLED)
 
     def refused(self, refusal: Refusal) -> None:
         """Start over after a refused plan, on what plans before it cached; the requests that it
@@ -292,7 +294,7 @@ class Core:
 
     # Outputs
 
-    def take_outputs(self) -> list[Sampled | Admitted | Finished]:
+    def take_outputs(self) -> list[Output]:
         """What sessions are to hear since the last call, in order."""
         if self._scheduler is None or not self._scheduler.outputs:
             return []

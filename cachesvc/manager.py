@@ -44,6 +44,9 @@ class CacheManager:
     ) -> None:
         self.runner = runner
         self.page_size = runner.page_size
+        self.step_budget_tokens = min(  # the operator's, or what the runner has memory for
+            limits.step_budget_tokens, runner.max_step_tokens or limits.step_budget_tokens
+        )
         self.pool = PagePool(runner.num_pages, runner.page_size)
         self.tree = PrefixTree(runner.num_pages, runner.page_size, LeastRecentlyUsed())
         self.rows = RowTable(runner)

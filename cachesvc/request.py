@@ -129,6 +129,7 @@ class Req:
             biases=tuple(bias for _, bias in sampling.logit_bias),
             min_tokens=min_tokens,
             stop_token_ids=tuple(self.stop_token_ids.tolist()) if min_tokens else (),
+            logprobs=sampling.logprobs,
         )
         if rules.has_penalty:
             history = np.concatenate((self.prompt_ids, self.output_ids))

@@ -16,6 +16,7 @@ from cachesvc.admission import Admitter
 from cachesvc.ledger import ChangeReason
 from cachesvc.limits import Limits
 from cachesvc.manager import CacheManager
+from cachesvc.outputs import Output, token_logprobs
 from cachesvc.page_table import TableWrite, joined
 from cachesvc.prefill import Chunk, PrefillBudget
 from cachesvc.request import Admitted, FinishCause, Finished, Req, ReqState
@@ -26,7 +27,7 @@ from cachesvc.story import Preemption, PreemptionCause, Stories
 from cachesvc.totals import ScheduleTotals
 from cachesvc.waiting import WaitingQueue
 from servicekit.arith import ceil_div
-from servicekit.plan import Int32Array, RowOpen
+from servicekit.plan import Int32Array, Logprobs, RowOpen
 
 NO_ROWS: RowIndexes = np.zeros(0, dtype=np.intp)
 
@@ -47,7 +48,7 @@ class Scheduler:
 
     def __init__(self, manager: CacheManager, stories: Stories, limits: Limits) -> None:
         self.manager = manager
-        self.outputs: list[Sampled | Admitted | Finished] = []
+        self.outputs: list[Output] = []
         self.totals = ScheduleTotals()
         self.waiting = WaitingQueue(limits.long_len)
         self._admitter = Admitter(self.waiting, stories)
@@ -120,11 +121,8 @@ class Scheduler:
         built = _Built(self._close_ended(), [], {})
         self._share(built)
         decode, prefill, preempted = self._continue_running(built)
-        step_tokens = self._limits.step_budget_tokens
-        if self.manager.runner.max_step_tokens:
-            step_tokens = min(step_tokens, self.manager.runner.max_step_tokens)
         budget = PrefillBudget(
-            max(step_tokens - len(decode), 1),  # prefill is never starved
+            max(self.manager.step_budget_tokens - len(decode), 1),  # prefill is never starved
             self._limits.long_len,
             self._limits.max_long_prefills,
         )
@@ -268,7 +266,9 @@ class Scheduler:
 
     # Reading a result
 
-    def apply_result(self, record: StepRecord, sampled_ids: Int32Array) -> list[Req]:
+    def apply_result(
+        self, record: StepRecord, sampled_ids: Int32Array, logprobs: Logprobs | None = None
+    ) -> list[Req]:
         """Take in what a step sampled. Tokens of rows that closed or ended since are dropped.
 
         Returns the requests for which it is no id of the vocabulary: nothing of it is taken in.
@@ -293,6 +293,8 @@ class Scheduler:
         rows.pending_len[at] -= 1
         self.totals.sampled_tokens += len(at)
         self.outputs.append(Sampled(rows.session_id[at], rows.key[at], token_ids))
+        if logprobs is not None:
+            self.outputs += token_logprobs(record, at, rows, logprobs)
         stopped = (rows.stop_ids[at, : rows.max_stop_ids] == token_ids[:, None]).any(axis=1)
         at_limit = known_len >= rows.limit_len[at]
         out_of_pages = rows.pool_is_full[at] & (rows.pending_len[at] == 0)

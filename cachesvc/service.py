@@ -14,6 +14,7 @@ from pagewire.v1 import cache_pb2_grpc
 
 from cachesvc.admin import explanation, page_history, pages_of_request
 from cachesvc.core import Core
+from cachesvc.outputs import TokenLogprobs
 from cachesvc.request import Finished, Submission
 from cachesvc.runner_client import RunnerClient
 from cachesvc.session import GatewaySession, put_sampled
@@ -182,6 +183,8 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                 continue
             elif isinstance(output, Finished):
                 session.put_finished(output)
+            elif isinstance(output, TokenLogprobs):
+                session.put_logprobs(output)
             else:
                 session.put_admitted(output)
         self._tell_sessions()

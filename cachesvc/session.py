@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pagewire.v1 import cache_pb2 as pb
 
+from cachesvc.outputs import TokenLogprobs
 from cachesvc.request import Admitted, Finished
 from cachesvc.step import Sampled
 from servicekit.errors import PagewireError
@@ -62,6 +63,12 @@ class GatewaySession:
     def put_tokens(self, keys: list[int], token_ids: list[int]) -> None:
         self._pending.step_output.keys.extend(keys)
         self._pending.step_output.token_ids.extend(token_ids)
+        self._ready.set()
+
+    def put_logprobs(self, logprobs: TokenLogprobs) -> None:
+        self._pending.step_output.logprobs.add(
+            key=logprobs.key, chosen=logprobs.chosen, top_ids=logprobs.top_ids, top=logprobs.top
+        )
         self._ready.set()
 
     def put_admitted(self, admitted: Admitted) -> None:

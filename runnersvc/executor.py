@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from runnersvc.executed_rows import ExecutedRows
-from servicekit.plan import Int32Array, Plan, Refusal, Result
+from servicekit.plan import Int32Array, Logprobs, Plan, Refusal, Result
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -25,6 +25,7 @@ class Executed(NamedTuple):
     device_us: int
     gap_us: int | None = None  # from the last kernel of the step before to the first; None: unknown
     from_graph: bool = False
+    logprobs: Logprobs | None = None
 
 
 class Launched(Protocol):
@@ -47,12 +48,12 @@ class ExecutesPlans(Protocol):
 
 
 class AtOnce:
-    """A plan that was executed while it was launched, by `execute`."""
+    """A plan that was executed while it was launched, since `began` (of `time.perf_counter`)."""
 
-    def __init__(self, execute: Callable[[Plan], Int32Array], plan: Plan) -> None:
-        began = time.perf_counter()
-        sampled_ids = execute(plan)
-        self._executed = Executed(sampled_ids, _us_since(began))
+    def __init__(
+        self, sampled_ids: Int32Array, began: float, logprobs: Logprobs | None = None
+    ) -> None:
+        self._executed = Executed(sampled_ids, _us_since(began), logprobs=logprobs)
 
     def wait(self) -> Executed:
         return self._executed
@@ -170,6 +171,7 @@ class Executor:
                         device_us=executed.device_us,
                         gap_us=executed.gap_us,
                         from_graph=executed.from_graph,
+                        logprobs=executed.logprobs,
                         table_digest=done.table_digest,
                     ),
                 )

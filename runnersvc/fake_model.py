@@ -97,7 +97,8 @@ class FakeModel:
 
     def launch(self, plan: Plan) -> AtOnce:
         """Executes the plan before it returns."""
-        return AtOnce(self.execute, plan)
+        began = time.perf_counter()
+        return AtOnce(self.execute(plan), began)
 
     def execute(self, plan: Plan) -> Int32Array:
         """Apply the plan; return the chosen ids when the step's time is over."""

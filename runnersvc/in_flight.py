@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from runnersvc.executor import Executed
+from runnersvc.row_rules import LogprobsWish, words_a_row
 from servicekit.plan import Int32Array
+from servicekit.sampling import MAX_LOGPROBS
 
 IN_FLIGHT = 4  # steps at once: as many as a manager sends ahead of their results
 RING_LEN = IN_FLIGHT + 1
 STAGED_WORDS = 2**18  # of a step's arrays at first: 1 MiB
 ALIGNED_WORDS = 4  # 16 bytes: Triton compiles a kernel again for pointers that are less aligned
+
+
+class Sampled(NamedTuple):
+    """What a step sampled, on the device."""
+
+    ids: Tensor  # int32 [S]
+    wish: LogprobsWish | None = None
+    logprob_words: Tensor | None = None  # int32 [S, words_a_row]: what the wish is read from
 
 
 class Flight:
@@ -26,6 +37,9 @@ class Flight:
         self._ring = ring
         self._staging = torch.empty(STAGED_WORDS, dtype=torch.int32, pin_memory=True)
         self._sampled = torch.empty(num_rows, dtype=torch.int32, pin_memory=True)
+        self._logprob_words = torch.empty(
+            num_rows * words_a_row(MAX_LOGPROBS), dtype=torch.int32, pin_memory=True
+        )
         self._began, self.ended = _event(), _event()
 
     def stage(self, arrays: Sequence[Int32Array]) -> list[Tensor]:
@@ -48,14 +62,19 @@ class Flight:
         self._before = self._ring.last
         self._began.record(self._ring.stream)
 
-    def end(self, sampled_ids: Tensor, *, from_graph: bool) -> None:
-        """The step's last operation is enqueued; its `sampled_ids` int32 [n] come to the host."""
-        pinned = self._sampled[: len(sampled_ids)]
-        pinned.copy_(sampled_ids, non_blocking=True)
+    def end(self, sampled: Sampled, *, from_graph: bool) -> None:
+        """The step's last operation is enqueued; what it sampled comes to the host."""
+        pinned = self._sampled[: len(sampled.ids)]
+        pinned.copy_(sampled.ids, non_blocking=True)
+        if sampled.logprob_words is not None:
+            words = self._logprob_words[: sampled.logprob_words.numel()]
+            words.copy_(sampled.logprob_words.flatten(), non_blocking=True)
+        self._wish = sampled.wish
         self._end(pinned, from_graph=from_graph)
 
     def end_graph(self, pinned: Tensor) -> None:
         """The step's graph is enqueued, which puts what it samples into `pinned` int32 [n]."""
+        self._wish = None
         self._end(pinned, from_graph=True)
 
     def _end(self, pinned: Tensor, *, from_graph: bool) -> None:
@@ -71,8 +90,13 @@ class Flight:
         gap_us = None
         if self._before is not None:
             gap_us = round(self._before.ended.elapsed_time(self._began) * 1e3)
+        logprobs = None
+        if self._wish is not None:
+            count = len(sampled_ids) * self._wish.words_a_row
+            words: Int32Array = self._logprob_words[:count].numpy().copy()
+            logprobs = self._wish.read(words.reshape(len(sampled_ids), -1))
         self._ring.give_back(self)
-        return Executed(sampled_ids, device_us, gap_us, self._from_graph)
+        return Executed(sampled_ids, device_us, gap_us, self._from_graph, logprobs)
 
 
 class FlightRing:

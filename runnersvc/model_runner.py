@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from runnersvc.chunk_graph import ChunkGraphs
 from runnersvc.decode_graph import DecodeGraphs
 from runnersvc.executor import AtOnce, Launched
 from runnersvc.families import ModelSpec
-from runnersvc.in_flight import RING_LEN, FlightRing
+from runnersvc.in_flight import RING_LEN, FlightRing, Sampled
 from runnersvc.kv_cache import KVCache
 from runnersvc.memory import MemoryUse, PoolChoice
 from runnersvc.ops import ops_of
@@ -81,7 +82,7 @@ class ModelRunner:
         been waited for.
         """
         if self._flights is None:
-            return AtOnce(self.execute, plan)
+            return self._at_once(plan)
         flight = self._flights.take()
         if self._decode_graphs_hold(plan):
             with_write = not plan.open_rows and self._decode_graphs.take_write(plan)
@@ -93,21 +94,24 @@ class ModelRunner:
             arrays, from_graph = self._arrays(plan)
             staged = arrays.moved(flight.stage)
             flight.begin()
-            sampled_ids = self._apply(plan, staged, from_graph=from_graph)
-            flight.end(sampled_ids, from_graph=from_graph)
+            sampled = self._apply(plan, staged, from_graph=from_graph)
+            flight.end(sampled, from_graph=from_graph)
         return flight
 
-    @torch.inference_mode()
     def execute(self, plan: Plan) -> Int32Array:
         """Executes the plan to its end. Returns the sampled ids, one for each sampling row in plan
         order.
         """
-        if self._flights is not None:
-            return self.launch(plan).wait().sampled_ids
+        return self.launch(plan).wait().sampled_ids
+
+    def _at_once(self, plan: Plan) -> AtOnce:
+        began = time.perf_counter()
         arrays, from_graph = self._arrays(plan)
-        staged = arrays.moved(_as_tensors)
-        sampled_ids: Int32Array = self._apply(plan, staged, from_graph=from_graph).numpy()
-        return sampled_ids
+        sampled = self._apply(plan, arrays.moved(_as_tensors), from_graph=from_graph)
+        logprobs = None
+        if sampled.wish is not None and sampled.logprob_words is not None:
+            logprobs = sampled.wish.read(sampled.logprob_words.numpy())
+        return AtOnce(sampled.ids.numpy(), began, logprobs)
 
     def read_table(self) -> Int32Array:
         """[max_running_reqs + 1, width]: the loc of each position of each row, on the host; a view
@@ -154,12 +158,12 @@ class ModelRunner:
             self._row_rules.open(*staged.rules)
         self._kv_cache.write_table(*staged.write)
 
-    def _apply(self, plan: Plan, staged: StagedPlan, *, from_graph: bool) -> Tensor:
-        """Enqueues it all; the sampled ids, int32 [S]."""
+    def _apply(self, plan: Plan, staged: StagedPlan, *, from_graph: bool) -> Sampled:
+        """Enqueues it all."""
         self._apply_rows(staged)
         last_token = self._row_state.last_token
         if staged.step is None or staged.sampling is None:
-            return last_token[:0]
+            return Sampled(last_token[:0])
         if from_graph:
             hidden = self._chunk_graphs.replay(staged.step)
         else:
@@ -167,18 +171,23 @@ class ModelRunner:
             hidden = self._forward(step_of(staged.step, last_token, page_table, self._ops))
         tokens, rows, positions = staged.sampling
         if len(rows) == 0:
-            return last_token[:0]
+            return Sampled(last_token[:0])
         logits = self._transformer.logits(hidden.index_select(0, tokens))
         is_broken = torch.empty(len(rows), dtype=torch.bool, device=self._device)
-        has_rules = self._row_rules.of_any(plan.step_rows[plan.step_samples])
-        obeyed = self._row_rules.adjusted(logits, rows, positions) if has_rules else {}
+        sampling_rows, rules = plan.step_rows[plan.step_samples], self._row_rules
+        has_rules = rules.of_any(sampling_rows)
+        obeyed = rules.adjusted(logits, rows, positions) if has_rules else {}
         token_ids = self._ops.sample(
             logits, *self._row_state.sampling, positions, rows=rows, is_broken=is_broken, **obeyed
         ).int()
-        if has_rules:
-            self._row_rules.count(rows, token_ids)
         last_token[rows] = token_ids
-        return token_ids.masked_fill(is_broken, -1)
+        ids = token_ids.masked_fill(is_broken, -1)
+        if not has_rules:
+            return Sampled(ids)
+        rules.count(rows, token_ids)
+        if (wish := rules.wish_of(sampling_rows)) is None:
+            return Sampled(ids)
+        return Sampled(ids, wish, rules.logprobs(wish, logits, rows, token_ids))
 
     def _make_pool(self, num_pages: int, *, only_largest: bool = False) -> None:
         """The pool and the graphs over it; for a trial `only_largest` graphs, whose memory the

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from kernels.reference.logprobs import Logprobs
 from servicekit.errors import SetupError
 
 
@@ -46,6 +47,7 @@ class Ops(NamedTuple):
     skinny_linear: Callable[..., Tensor]
     suits_skinny_linear: Callable[..., bool]  # whether it is the fastest that there is
     sample: Callable[..., Tensor]
+    logprobs: Callable[..., Logprobs]
     adjust_logits: Callable[..., None]
     mark_prompt: Callable[..., None]
     count_output: Callable[..., None]
@@ -78,6 +80,7 @@ def _torch_ops() -> Ops:
     from kernels.reference.attention import decode_attention, prefill_attention
     from kernels.reference.decode_inputs import decode_inputs
     from kernels.reference.logit_rules import adjust_logits
+    from kernels.reference.logprobs import logprobs
     from kernels.reference.page_table import read_page_table, scatter_page_table
     from kernels.reference.rms_norm import rms_norm
     from kernels.reference.rotary_store import rotary_store
@@ -101,6 +104,7 @@ def _torch_ops() -> Ops:
         skinny_linear,
         lambda *_, **__: False,
         sample,
+        logprobs,
         adjust_logits,
         mark_prompt,
         count_output,
@@ -114,6 +118,7 @@ def _triton_ops(page_size: int) -> Ops:
     from kernels.gpu.decode_inputs import decode_inputs
     from kernels.gpu.linear_tuning import suits
     from kernels.gpu.logit_rules import adjust_logits
+    from kernels.gpu.logprobs import logprobs
     from kernels.gpu.page_table import read_page_table, scatter_page_table
     from kernels.gpu.prefill_attention import prefill_attention
     from kernels.gpu.rms_norm import rms_norm
@@ -138,6 +143,7 @@ def _triton_ops(page_size: int) -> Ops:
         skinny_linear,
         suits,
         sample,
+        logprobs,
         adjust_logits,
         mark_prompt,
         count_output,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servicekit.plan import BoolArray, Int32Array, Plan, RunnerDescription
+from servicekit.sampling import MAX_LOGPROBS
 
 
 class BrokenRuleError(Exception):
@@ -81,6 +82,9 @@ def check_row_rules(plan: Plan, vocab_size: int) -> None:
             continue
         if len(rules.bias_ids) != len(rules.biases):
             told = f"{len(rules.bias_ids)} bias_ids with {len(rules.biases)} biases"
+            raise BrokenRuleError("MALFORMED", told, [row.table_idx])
+        if rules.logprobs is not None and not 0 <= rules.logprobs <= MAX_LOGPROBS:
+            told = f"logprobs of {rules.logprobs} tokens, at most {MAX_LOGPROBS}"
             raise BrokenRuleError("MALFORMED", told, [row.table_idx])
         for token_ids in (rules.bias_ids, rules.stop_token_ids, rules.history_ids):
             if token_ids and not (min(token_ids) >= 0 and max(token_ids) < vocab_size):

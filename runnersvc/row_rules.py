@@ -13,10 +13,11 @@ from torch import Tensor
 from kernels.reference.logit_rules import Adjusted, LogitRules
 from runnersvc.ops import Ops
 from servicekit.arith import ceil_div
-from servicekit.plan import BoolArray, Int32Array, RowOpen
+from servicekit.plan import BoolArray, Int32Array, Logprobs, RowOpen
 from servicekit.sampling import MAX_BIASES
 
 MAX_STOP_IDS = 512  # of a row
+NO_LOGPROBS = -1  # in place of how many
 _WORD_BITS = 32
 
 
@@ -28,7 +29,7 @@ class OpenedRules(NamedTuple):
     opened: Int32Array  # [n] every row that opens
     rows: Int32Array  # [m] those with rules, as the next two
     factors: Int32Array  # [4m]: all repetition, then presence, frequency, min_p: bits of float32
-    counts: Int32Array  # [3m]: all num_biases, then num_stop_ids, min_position
+    counts: Int32Array  # [4m]: all num_biases, then num_stop_ids, min_position, has_logprobs
     bias_rows: Int32Array
     bias_at: Int32Array
     bias_ids: Int32Array
@@ -41,6 +42,28 @@ class OpenedRules(NamedTuple):
     output_rows: Int32Array
     output_ids: Int32Array  # each once a row
     output_counts: Int32Array  # how often it was sampled
+
+
+class LogprobsWish(NamedTuple):
+    """Which rows of a step want log probabilities."""
+
+    samples: Int32Array  # [m] indexes among those that sample
+    num_top: int  # of the row that wants most
+
+    @property
+    def words_a_row(self) -> int:
+        return words_a_row(self.num_top)
+
+    def read(self, words: Int32Array) -> Logprobs:
+        """From what `RowRulesState.logprobs` left, on the host."""
+        of_wanted = words[self.samples]
+        chosen, top_ids, top = np.split(of_wanted, [1, 1 + self.num_top], axis=1)
+        return Logprobs(self.samples, chosen[:, 0].view(np.float32), top_ids, top.view(np.float32))
+
+
+def words_a_row(num_top: int) -> int:
+    """Of the sampled token's logarithm, the likeliest ids, and theirs."""
+    return 1 + 2 * num_top
 
 
 def opened_rules(opens: Sequence[RowOpen]) -> OpenedRules:
@@ -58,6 +81,7 @@ def opened_rules(opens: Sequence[RowOpen]) -> OpenedRules:
         [len(one.bias_ids) for one in rules],
         [len(one.stop_token_ids) for one in rules],
         [prompt_len + one.min_tokens for _, prompt_len, one in ruled],
+        [one.logprobs is not None for one in rules],
     ]
     prompts = [np.array(one.history_ids[:prompt_len]) for _, prompt_len, one in ruled]
     sampled = [
@@ -96,6 +120,7 @@ class RowRulesState:
         rows = max_running_reqs + 1
         self._ops = ops
         self._ruled: BoolArray = np.zeros(rows, dtype=np.bool_)
+        self._num_top: Int32Array = np.full(rows, NO_LOGPROBS, dtype=np.int32)
 
         def ints(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int32, device=device)
@@ -104,6 +129,7 @@ class RowRulesState:
             return torch.zeros(shape, dtype=torch.float32, device=device)
 
         self._min_p = floats(rows)
+        self._has_logprobs = torch.zeros(rows, dtype=torch.bool, device=device)
         self._rules = LogitRules(
             is_active=torch.zeros(rows, dtype=torch.bool, device=device),
             repetition=floats(rows).fill_(1),
@@ -132,6 +158,10 @@ class RowRulesState:
         rows = np.array([row.table_idx for row in opens])
         had = self.of_any(rows)
         self._ruled[rows] = [row.rules is not None for row in opens]
+        self._num_top[rows] = [
+            NO_LOGPROBS if row.rules is None or row.rules.logprobs is None else row.rules.logprobs
+            for row in opens
+        ]
         return had or self.of_any(rows)
 
     def open(self, *staged: Tensor) -> None:
@@ -144,10 +174,11 @@ class RowRulesState:
         rules = self._rules
         rules.is_active[opened] = False
         self._min_p[opened] = 0
+        self._has_logprobs[opened] = False
         if len(rows) == 0:
             return
         repetition, presence, frequency, min_p = factors.view(torch.float32).view(4, -1)
-        num_biases, num_stop_ids, min_position = counts.view(3, -1)
+        num_biases, num_stop_ids, min_position, has_logprobs = counts.view(4, -1)
         for field, values in (
             (rules.repetition, repetition),
             (rules.presence, presence),
@@ -156,6 +187,7 @@ class RowRulesState:
             (rules.num_biases, num_biases),
             (rules.num_stop_ids, num_stop_ids),
             (rules.min_position, min_position),
+            (self._has_logprobs, has_logprobs.bool()),
         ):
             field[rows] = values
         rules.is_active[rows] = True
@@ -178,6 +210,22 @@ class RowRulesState:
         )
         self._ops.adjust_logits(logits, adjusted, self._rules, rows, positions)
         return {"adjusted": adjusted, "min_p": self._min_p}
+
+    def wish_of(self, rows: NDArray[np.integer[Any]]) -> LogprobsWish | None:
+        """What sampling rows `rows` [S] want of log probabilities; None if none wants any."""
+        wanted = self._num_top[rows]
+        samples = np.flatnonzero(wanted != NO_LOGPROBS).astype(np.int32)
+        return LogprobsWish(samples, int(wanted.max())) if len(samples) else None
+
+    def logprobs(
+        self, wish: LogprobsWish, logits: Tensor, rows: Tensor, token_ids: Tensor
+    ) -> Tensor:
+        """What `wish` is to be read from, int32 [S, words_a_row], for logits [S, vocab] as the
+        model has them and the `token_ids` [S] sampled.
+        """
+        found = self._ops.logprobs(logits, token_ids, self._has_logprobs[rows], wish.num_top)
+        chosen, top = (part.view(torch.int32) for part in (found.chosen, found.top))
+        return torch.cat((chosen[:, None], found.top_ids.int(), top), dim=1)
 
     def count(self, rows: Tensor, token_ids: Tensor) -> None:
         """The `rows` [S], which are distinct, sampled these ids."""

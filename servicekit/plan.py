@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ class RowRules:
     min_tokens: int = 0  # before so many are sampled, none of the next
     stop_token_ids: tuple[int, ...] = ()
     history_ids: tuple[int, ...] = ()  # from position 0 on; only where a penalty needs them
+    logprobs: int | None = None  # of so many likeliest tokens, and the sampled one; None: of none
 
     @property
     def has_penalty(self) -> bool:
@@ -88,6 +89,15 @@ class Plan:
         )
 
 
+class Logprobs(NamedTuple):
+    """Natural logarithms of probabilities, of m of a result's tokens."""
+
+    samples: Int32Array  # [m]: which, among sampled_ids, in order
+    chosen: NDArray[np.float32]  # [m]
+    top_ids: Int32Array  # [m, num_top]: the likeliest, best first
+    top: NDArray[np.float32]  # [m, num_top]
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What executing a plan gave."""
@@ -100,6 +110,7 @@ class Result:
     launch_us: int = 0  # handing the step to the device
     gap_us: int | None = None  # from the last kernel of the step before to the first; None: unknown
     from_graph: bool = False  # the step ran as a captured CUDA graph
+    logprobs: Logprobs | None = None  # of the rows that asked for them
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from servicekit.plan import (
     Attach,
     Attached,
     Int32Array,
+    Logprobs,
     Plan,
     Refusal,
     Result,
@@ -91,6 +92,7 @@ def _decode_rules(message: pb.RowRules) -> RowRules:
         min_tokens=message.min_tokens,
         stop_token_ids=tuple(message.stop_token_ids),
         history_ids=tuple(message.history_ids),
+        logprobs=message.logprobs if message.HasField("logprobs") else None,
     )
 
 
@@ -108,6 +110,7 @@ def encode_result(result: Result) -> pb.Result:
         launch_us=result.launch_us,
         gap_us=result.gap_us,
         from_graph=result.from_graph,
+        logprobs=None if result.logprobs is None else _encode_logprobs(result.logprobs),
     )
 
 
@@ -121,6 +124,27 @@ def decode_result(message: pb.Result) -> Result:
         launch_us=message.launch_us,
         gap_us=message.gap_us if message.HasField("gap_us") else None,
         from_graph=message.from_graph,
+        logprobs=_decode_logprobs(message.logprobs) if message.HasField("logprobs") else None,
+    )
+
+
+def _encode_logprobs(logprobs: Logprobs) -> pb.Logprobs:
+    return pb.Logprobs(
+        samples=logprobs.samples.tolist(),
+        chosen=logprobs.chosen.tolist(),
+        num_top=logprobs.top.shape[1],
+        top_ids=logprobs.top_ids.ravel().tolist(),
+        top=logprobs.top.ravel().tolist(),
+    )
+
+
+def _decode_logprobs(message: pb.Logprobs) -> Logprobs:
+    shape = len(message.samples), message.num_top
+    return Logprobs(
+        samples=np.array(message.samples, dtype=np.int32),
+        chosen=np.array(message.chosen, dtype=np.float32),
+        top_ids=np.array(message.top_ids, dtype=np.int32).reshape(shape),
+        top=np.array(message.top, dtype=np.float32).reshape(shape),
     )
 
 

@@ -12,6 +12,7 @@ MAX_REPETITION_PENALTY = 100.0
 MAX_PENALTY = 2.0  # of presence and frequency, either way
 MAX_BIAS = 100.0  # either way
 MAX_BIASES = 1024
+MAX_LOGPROBS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, bias), each id once
+    logprobs: int | None = None  # of so many likeliest tokens, and the sampled one; None: of none
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and 0 <= self.temperature <= MAX_TEMPERATURE):
@@ -46,6 +48,8 @@ class Sampling:
             if not -MAX_PENALTY <= getattr(self, name) <= MAX_PENALTY:
                 rule = f"from {-MAX_PENALTY:.0f} to {MAX_PENALTY:.0f}"
                 raise _invalid(name, getattr(self, name), rule)
+        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
+            raise _invalid("logprobs", self.logprobs, f"from 0 to {MAX_LOGPROBS}")
         self._check_biases()
 
     def _check_biases(self) -> None:

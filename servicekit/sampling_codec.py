@@ -30,6 +30,7 @@ def encode_sampling(sampling: Sampling) -> pb.SamplingParams:
         repetition_penalty=sampling.repetition_penalty,
         presence_penalty=sampling.presence_penalty,
         frequency_penalty=sampling.frequency_penalty,
+        logprobs=sampling.logprobs,
         logit_bias=[
             pb.LogitBias(token_id=token_id, bias=bias) for token_id, bias in sampling.logit_bias
         ],

@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 
 from cachesvc.core import Core
 from cachesvc.limits import Limits
+from cachesvc.outputs import TokenLogprobs
 from cachesvc.request import Admitted, FinishCause, Finished
 from cachesvc.step import Sampled
 from servicekit.plan import Plan, Refusal, Result
@@ -23,11 +24,14 @@ class Heard:
         self.tokens: dict[RequestKey, list[int]] = defaultdict(list)
         self.finished: dict[RequestKey, Finished] = {}
         self.cached_len: dict[RequestKey, int] = {}
+        self.logprobs: dict[RequestKey, list[TokenLogprobs]] = defaultdict(list)
 
     def take(self, core: Core) -> None:
         for output in core.take_outputs():
             if isinstance(output, Sampled):
                 self._take_tokens(output)
+            elif isinstance(output, TokenLogprobs):
+                self.logprobs[output.session_id, output.key].append(output)
             elif isinstance(output, Admitted):
                 request_key = (output.session_id, output.key)
                 assert request_key not in self.cached_len, f"{request_key} admitted first twice"

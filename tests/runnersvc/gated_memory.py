@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 
@@ -21,7 +22,8 @@ class GatedMemory(FakeMemory):
         self.num_executed = 0
 
     def launch(self, plan: Plan) -> AtOnce:
-        return AtOnce(self.execute, plan)
+        began = time.perf_counter()
+        return AtOnce(self.execute(plan), began)
 
     def execute(self, plan: Plan) -> Int32Array:
         self.gate.wait()

@@ -172,6 +172,7 @@ CASES: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
     "a bias of an id past the vocabulary": (ruled(bias_ids=(16,), biases=(1.0,)), "VOCAB", (2,)),
     "a history with a negative id": (ruled(history_ids=(3, -1)), "VOCAB", (2,)),
     "a stop id past the vocabulary": (ruled(stop_token_ids=(2, 99)), "VOCAB", (2,)),
+    "more log probabilities than there are": (ruled(logprobs=21), "MALFORMED", (2,)),
     "more biases than ids": (ruled(bias_ids=(3,), biases=(1.0, 2.0)), "MALFORMED", (2,)),
     "a store where no page is mapped": (NO_WRITE, "STORE", (2,)),
     "a store past the pages of a row": (stepping(0, 3, 2, 2), "STORE", (0,)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -27,7 +28,8 @@ class Model:
         self.threads: set[int] = set()
 
     def launch(self, work: Plan) -> AtOnce:
-        return AtOnce(self.execute, work)
+        began = time.perf_counter()
+        return AtOnce(self.execute(work), began)
 
     def execute(self, work: Plan) -> Int32Array:
         self.gate.wait()

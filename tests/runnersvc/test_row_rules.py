@@ -157,3 +157,43 @@ def test_a_row_that_is_opened_again_without_rules_is_free_of_them(
     assert runner.execute(ruled).tolist() != [first]
     free = make_plan([Row(ROW, 0, ids)], opens=[greedy(ROW)])
     assert runner.execute(free).tolist() == [first]
+
+
+def test_log_probabilities_are_the_model_s_own_whatever_is_drawn(
+    model_dir: Path, model: LlamaForCausalLM, device: str
+) -> None:
+    """Of rows that ask; the one between them does not. Biases and temperature change nothing."""
+    runner = make_runner(model_dir, device=device)
+    wishes = {
+        0: RowRules(logprobs=2, bias_ids=(5,), biases=(100.0,)),
+        1: None,
+        2: RowRules(logprobs=0),
+    }
+    prompts = {row: prompt(4 + row, seed=row) for row in wishes}
+    opens = [replace(greedy(row), rules=rules) for row, rules in wishes.items()]
+    write = random_pages(list(wishes), page_size=4)
+    rows = [Row(row, 0, ids) for row, ids in prompts.items()]
+    executed = runner.launch(make_plan(rows, opens=opens, write=write)).wait()
+    logprobs = executed.logprobs
+    assert logprobs is not None
+    assert logprobs.samples.tolist() == [0, 2]
+    for nth, row in enumerate((0, 2)):
+        with torch.inference_mode():
+            expected = model(torch.tensor([prompts[row]])).logits[0, -1].log_softmax(-1)
+        token_id = int(executed.sampled_ids[row])
+        assert logprobs.chosen[nth] == pytest.approx(float(expected[token_id]), abs=1e-4)
+        best = expected.topk(2)
+        assert logprobs.top_ids[nth].tolist() == best.indices.tolist()
+        assert logprobs.top[nth] == pytest.approx(best.values.tolist(), abs=1e-4)
+    assert executed.sampled_ids[0] == 5
+    decodes = make_plan([Row(row, len(ids)) for row, ids in prompts.items()])
+    again = runner.launch(decodes).wait().logprobs
+    assert again is not None
+    assert again.top.shape == (2, 2)
+
+
+def test_without_a_wish_no_log_probabilities_come(model_dir: Path, device: str) -> None:
+    runner = make_runner(model_dir, device=device)
+    write = random_pages([ROW], page_size=4)
+    plan = make_plan([Row(ROW, 0, prompt(9))], opens=[greedy(ROW)], write=write)
+    assert runner.launch(plan).wait().logprobs is None

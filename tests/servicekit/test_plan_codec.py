@@ -14,6 +14,7 @@ from pagewire.v1 import runner_pb2 as pb
 from servicekit.plan import (
     Attach,
     Attached,
+    Logprobs,
     Plan,
     Refusal,
     Result,
@@ -52,6 +53,7 @@ ROW_RULES = st.builds(
     min_tokens=INT32,
     stop_token_ids=INT32_TUPLES,
     history_ids=INT32_TUPLES,
+    logprobs=st.none() | INT32,
 )
 ROW_OPENS = st.builds(
     RowOpen,
@@ -120,6 +122,9 @@ def test_a_plan(plan: Plan) -> None:
         waited_us=INT64,
         device_us=INT64,
         table_digest=st.none() | st.integers(0, 2**64 - 1),
+        launch_us=INT64,
+        gap_us=st.none() | INT64,
+        from_graph=st.booleans(),
     )
 )
 def test_a_result(result: Result) -> None:
@@ -202,3 +207,20 @@ def test_every_int32_array_is_sfixed32_on_the_wire() -> None:
 def test_a_reason_that_no_rule_has_cannot_be_encoded() -> None:
     with pytest.raises(ValueError, match="SPITE"):
         encode_refusal(Refusal(1, "SPITE", "", (), 0))
+
+
+@pytest.mark.parametrize("num_top", [0, 1, 3])
+def test_log_probabilities_of_a_result(num_top: int) -> None:
+    given = Logprobs(
+        samples=np.array([0, 4], dtype=np.int32),
+        chosen=np.array([-0.25, -1e9], dtype=np.float32),
+        top_ids=np.arange(2 * num_top, dtype=np.int32).reshape(2, num_top),
+        top=-np.arange(2 * num_top, dtype=np.float32).reshape(2, num_top),
+    )
+    result = Result(7, np.zeros(5, dtype=np.int32), 1, 2, logprobs=given)
+    decoded = decode_result(through_the_wire(encode_result(result))).logprobs
+    assert decoded is not None
+    for one, other in zip(decoded, given, strict=True):
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist()
+        assert one.shape == other.shape

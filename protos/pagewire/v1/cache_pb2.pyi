@@ -761,6 +761,7 @@ class StepOutput(_message.Message):
 
     KEYS_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """keys names the request of each token."""
@@ -769,19 +770,62 @@ class StepOutput(_message.Message):
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """token_ids are what was sampled."""
 
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprobs]:
+        """logprobs are those of the tokens whose requests asked for them, in their order."""
+
     def __init__(
         self,
         *,
         keys: _abc.Iterable[_builtins.int] | None = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        logprobs: _abc.Iterable[Global___TokenLogprobs] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "logprobs", b"logprobs", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepOutput: _TypeAlias = StepOutput  # noqa: Y015
+
+@_typing.final
+class TokenLogprobs(_message.Message):
+    """TokenLogprobs are natural logarithms of probabilities, for one token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    CHOSEN_FIELD_NUMBER: _builtins.int
+    TOP_IDS_FIELD_NUMBER: _builtins.int
+    TOP_FIELD_NUMBER: _builtins.int
+    key: _builtins.int
+    """key names the request: its next token that has none yet."""
+    chosen: _builtins.float
+    """chosen is the token's own."""
+    @_builtins.property
+    def top_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """top_ids are the likeliest tokens, as many as were asked for, best first."""
+
+    @_builtins.property
+    def top(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """top are theirs."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.int = ...,
+        chosen: _builtins.float = ...,
+        top_ids: _abc.Iterable[_builtins.int] | None = ...,
+        top: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "key", b"key", "top", b"top", "top_ids", b"top_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenLogprobs: _TypeAlias = TokenLogprobs  # noqa: Y015
 
 @_typing.final
 class RequestFinished(_message.Message):

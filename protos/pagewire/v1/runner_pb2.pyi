@@ -480,6 +480,7 @@ class RowRules(_message.Message):
     MIN_TOKENS_FIELD_NUMBER: _builtins.int
     STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     HISTORY_IDS_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     min_p: _builtins.float
     """min_p as in SamplingParams; 0: off."""
     repetition_penalty: _builtins.float
@@ -490,6 +491,8 @@ class RowRules(_message.Message):
     """frequency_penalty as in SamplingParams; 0: off."""
     min_tokens: _builtins.int
     """min_tokens: none of stop_token_ids is drawn before the row has sampled so many, counted from prompt_len."""
+    logprobs: _builtins.int
+    """logprobs as in SamplingParams. Absent: none."""
     @_builtins.property
     def bias_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """bias_ids are the tokens with a bias, each once."""
@@ -518,14 +521,63 @@ class RowRules(_message.Message):
         min_tokens: _builtins.int = ...,
         stop_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         history_ids: _abc.Iterable[_builtins.int] | None = ...,
+        logprobs: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "logprobs", b"logprobs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs", "bias_ids", b"bias_ids", "biases", b"biases", "frequency_penalty", b"frequency_penalty", "history_ids", b"history_ids", "logprobs", b"logprobs", "min_p", b"min_p", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "stop_token_ids", b"stop_token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__logprobs: _TypeAlias = _typing.Literal["logprobs"]  # noqa: Y015
+    _WhichOneofArgType__logprobs: _TypeAlias = _typing.Literal["_logprobs", b"_logprobs"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__logprobs) -> _WhichOneofReturnType__logprobs | None: ...
+
+Global___RowRules: _TypeAlias = RowRules  # noqa: Y015
+
+@_typing.final
+class Logprobs(_message.Message):
+    """Logprobs are natural logarithms of probabilities, of m of a result's tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    CHOSEN_FIELD_NUMBER: _builtins.int
+    NUM_TOP_FIELD_NUMBER: _builtins.int
+    TOP_IDS_FIELD_NUMBER: _builtins.int
+    TOP_FIELD_NUMBER: _builtins.int
+    num_top: _builtins.int
+    """num_top of the likeliest tokens come with each: as many as the row that asked for most."""
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """samples says which: indexes among sampled_ids, in order."""
+
+    @_builtins.property
+    def chosen(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """chosen are the tokens' own."""
+
+    @_builtins.property
+    def top_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """top_ids are those, num_top for each of the m, best first; of equals the lower id."""
+
+    @_builtins.property
+    def top(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """top are theirs."""
+
+    def __init__(
+        self,
+        *,
+        samples: _abc.Iterable[_builtins.int] | None = ...,
+        chosen: _abc.Iterable[_builtins.float] | None = ...,
+        num_top: _builtins.int = ...,
+        top_ids: _abc.Iterable[_builtins.int] | None = ...,
+        top: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_ids", b"bias_ids", "biases", b"biases", "frequency_penalty", b"frequency_penalty", "history_ids", b"history_ids", "min_p", b"min_p", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "stop_token_ids", b"stop_token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "num_top", b"num_top", "samples", b"samples", "top", b"top", "top_ids", b"top_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RowRules: _TypeAlias = RowRules  # noqa: Y015
+Global___Logprobs: _TypeAlias = Logprobs  # noqa: Y015
 
 @_typing.final
 class Result(_message.Message):
@@ -541,6 +593,7 @@ class Result(_message.Message):
     LAUNCH_US_FIELD_NUMBER: _builtins.int
     GAP_US_FIELD_NUMBER: _builtins.int
     FROM_GRAPH_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
     plan_id: _builtins.int
     """plan_id is the plan's."""
     waited_us: _builtins.int
@@ -566,6 +619,10 @@ class Result(_message.Message):
         it computes from there on means nothing.
         """
 
+    @_builtins.property
+    def logprobs(self) -> Global___Logprobs:
+        """logprobs are those of the rows that asked for them. Absent: none did."""
+
     def __init__(
         self,
         *,
@@ -577,10 +634,11 @@ class Result(_message.Message):
         launch_us: _builtins.int = ...,
         gap_us: _builtins.int | None = ...,
         from_graph: _builtins.bool = ...,
+        logprobs: Global___Logprobs | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_gap_us", b"_gap_us", "_table_digest", b"_table_digest", "gap_us", b"gap_us", "table_digest", b"table_digest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gap_us", b"_gap_us", "_table_digest", b"_table_digest", "gap_us", b"gap_us", "logprobs", b"logprobs", "table_digest", b"table_digest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap_us", b"_gap_us", "_table_digest", b"_table_digest", "device_us", b"device_us", "from_graph", b"from_graph", "gap_us", b"gap_us", "launch_us", b"launch_us", "plan_id", b"plan_id", "sampled_ids", b"sampled_ids", "table_digest", b"table_digest", "waited_us", b"waited_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap_us", b"_gap_us", "_table_digest", b"_table_digest", "device_us", b"device_us", "from_graph", b"from_graph", "gap_us", b"gap_us", "launch_us", b"launch_us", "logprobs", b"logprobs", "plan_id", b"plan_id", "sampled_ids", b"sampled_ids", "table_digest", b"table_digest", "waited_us", b"waited_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gap_us: _TypeAlias = _typing.Literal["gap_us"]  # noqa: Y015
     _WhichOneofArgType__gap_us: _TypeAlias = _typing.Literal["_gap_us", b"_gap_us"]  # noqa: Y015
