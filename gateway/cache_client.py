@@ -12,8 +12,9 @@ import structlog
 from pagewire.v1 import cache_pb2 as pb
 from pagewire.v1 import cache_pb2_grpc
 
-from gateway.submission import Submission
+from gateway.submission import Limits, Submission
 from gateway.token_feed import EndCause, TokenFeed
+from gateway.token_logprob import TokenLogprob
 from servicekit.client import Ended, keep_up, stream_channel
 from servicekit.errors import Internal, PagewireError, Reason, Unavailable, error_named
 from servicekit.plan import PROTOCOL_VERSION
@@ -37,12 +38,18 @@ class CacheClient:
         self._next_key = 1
         self._commands: asyncio.Queue[pb.SessionRequest | None] | None = None  # None: no session
         self._manager_serves = False
+        self._limits: Limits | None = None
         self._channel = stream_channel(address)
 
     @property
     def serving(self) -> bool:
         """A session is open and a runner stands behind it."""
         return self._commands is not None and self._manager_serves
+
+    @property
+    def limits(self) -> Limits | None:
+        """Those of the runner seen last; None before the first one."""
+        return self._limits
 
     def submit(self, submission: Submission) -> TokenFeed:
         if self._commands is None:
@@ -69,6 +76,8 @@ class CacheClient:
                         else duration_of(submission.remaining_s)
                     ),
                     traceparent=submission.traceparent,
+                    priority=submission.priority,
+                    cache_salt=submission.cache_salt,
                 )
             )
         )
@@ -144,8 +153,7 @@ class CacheClient:
 
     def _take(self, response: pb.SessionResponse) -> None:
         if response.HasField("opened"):
-            self._manager_serves = response.opened.serving
-            self._on_change()
+            self._take_opened(response.opened)
         for accepted in response.accepted:
             if (feed := self._feeds.get(accepted.key)) is not None:
                 feed.put_accepted()
@@ -154,12 +162,24 @@ class CacheClient:
         for admitted in response.admitted:  # before an end: that may be in the same message
             if (feed := self._feeds.get(admitted.key)) is not None:
                 feed.put_admitted(admitted.cached_tokens)
-        output = response.step_output
+        self._take_output(response.step_output)
+        for finished in response.finished:
+            self._finish(finished)
+
+    def _take_output(self, output: pb.StepOutput) -> None:
         for key, token_id in zip(output.keys, output.token_ids, strict=True):
             if (feed := self._feeds.get(key)) is not None:
                 feed.put_token(token_id)
-        for finished in response.finished:
-            self._finish(finished)
+        for one in output.logprobs:
+            if (feed := self._feeds.get(one.key)) is not None:
+                top = tuple(zip(one.top_ids, one.top, strict=True))
+                feed.put_logprob(TokenLogprob(one.chosen, top))
+
+    def _take_opened(self, opened: pb.Opened) -> None:
+        self._manager_serves = opened.serving
+        if opened.HasField("limits"):
+            self._limits = Limits(opened.limits.max_seq_len, opened.limits.pool_tokens)
+        self._on_change()
 
     def _finish(self, finished: pb.RequestFinished) -> None:
         if finished.HasField("failure"):

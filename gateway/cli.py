@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.inference_client import Answered, Question, ask, page_counts
 from gateway.model_name import resolve
-from gateway.serve_config import DEFAULT_ADDRESS, ServeConfig
+from gateway.serve_config import DEFAULT_ADDRESS, NO_HTTP, ServeConfig
 from gateway.supervisor import Supervisor
 from servicekit.config import read_settings
 from servicekit.errors import FatalError, PagewireError, SetupError
@@ -94,7 +94,7 @@ async def _run_server(model_dir: Path, config: ServeConfig) -> None:
         await supervisor.start()
         await supervisor.until_ready()
         sys.stdout.write(
-            f"ready at {config.listen} after {time.monotonic() - began:.1f} s, Ctrl-C stops\n"
+            f"ready at {_addresses(config)} after {time.monotonic() - began:.1f} s, Ctrl-C stops\n"
         )
         sys.stdout.flush()
         await supervisor.watch()
@@ -107,6 +107,11 @@ async def _run_server(model_dir: Path, config: ServeConfig) -> None:
     finally:
         serving.cancel()
         await supervisor.stop()
+
+
+def _addresses(config: ServeConfig) -> str:
+    openai = "" if config.http == NO_HTTP else f" (gRPC) and http://{config.http} (OpenAI)"
+    return config.listen + openai
 
 
 def _generate(arguments: list[str]) -> None:
@@ -131,7 +136,7 @@ def _generate(arguments: list[str]) -> None:
     if options.serve is None:
         asyncio.run(_print_answer(options.address, question, None))
     else:
-        config = ServeConfig(listen=options.address, log_level="warning")
+        config = ServeConfig(listen=options.address, http=NO_HTTP, log_level="warning")
         asyncio.run(_ask_own_server(resolve(options.serve), config, question))
 
 

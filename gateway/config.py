@@ -16,6 +16,7 @@ class GatewayConfig:
     listen: str = setting("public address, HOST:PORT or unix:PATH")
     cache: str = setting("address of cachesvc, unix:PATH or HOST:PORT")
     model: str = setting("model directory, for its tokenizer and chat template")
+    http: str | None = setting("address of the OpenAI API, HOST:PORT; none when not given", None)
     served_name: str | None = setting(
         "name that requests may call the model by; the directory's when not given", None
     )

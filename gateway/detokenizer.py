@@ -43,7 +43,7 @@ class Detokenizer:
     tokens until another token ends it, as one bad byte turns the whole run into U+FFFD.
 
     Ids without text: `textless_ids`, ids that the tokenizer does not know, and with
-    `skip_special_tokens` its special ones.
+    `skip_special_tokens` its special ones but for `shown_ids`.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Detokenizer:
         *,
         skip_special_tokens: bool = True,
         textless_ids: frozenset[int] = frozenset(),
+        shown_ids: frozenset[int] = frozenset(),
     ) -> None:
         self._backend = tokenizer.backend
         self._byte_values = tokenizer.byte_values
@@ -73,7 +74,7 @@ class Detokenizer:
         self._prompt_rest = self._window.preview(
             run
         )  # what of decode(prompt) a later token may change
-        self._hidden_ids |= textless_ids
+        self._hidden_ids = (self._hidden_ids - shown_ids) | textless_ids
         self._num_chars = 0  # of the output, given out
 
     def push(self, token_id: int) -> str:

@@ -12,7 +12,7 @@ from gateway.submission import Manager, Submission
 from gateway.text_stream import Delta, TextStream
 from gateway.token_feed import EndCause, TokenFeed
 from gateway.tokenizer import Tokenizer
-from servicekit.errors import InvalidArgument, Reason
+from servicekit.errors import Cancelled, InvalidArgument, Reason
 from servicekit.sampling import Sampling
 from servicekit.token_ids import check_token_ids
 
@@ -31,8 +31,11 @@ class GenerationRequest:
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     min_tokens: int = 0  # before so many, no token ends the answer
+    include_stop: bool = False  # in the text: the stop string, or the text of the stop token
     remaining_s: float | None = None  # until the caller's deadline; None: it has none
     traceparent: str = ""  # W3C trace context of the caller; "": none
+    priority: int = 0
+    cache_salt: str = ""
 
 
 class FinishReason(Enum):
@@ -84,12 +87,18 @@ class Generation:
         self._request = request
         own_ends = frozenset() if request.ignore_eos else tokenizer.end_token_ids
         self._end_token_ids = frozenset(end for end in own_ends if end < tokenizer.vocab_size)
+        stop_token_ids = frozenset(request.stop_token_ids)
+        self._stop_token_ids = self._end_token_ids | stop_token_ids
+        shown_ids = stop_token_ids if request.include_stop else frozenset()
         self._text = TextStream(
             tokenizer,
             request.prompt_ids,
             request.stop_strings,
-            end_token_ids=self._end_token_ids | frozenset(request.stop_token_ids),
+            include_stop=request.include_stop,
+            end_token_ids=self._stop_token_ids - shown_ids,
+            shown_ids=shown_ids,
         )
+        self._feed: TokenFeed | None = None
         self._last_token_id = 0
 
     async def events(self) -> AsyncGenerator[Event, None]:
@@ -97,16 +106,18 @@ class Generation:
         the request with.
         """
         request = self._request
-        feed = self._manager.submit(
+        feed = self._feed = self._manager.submit(
             Submission(
                 request_id=request.request_id,
                 prompt_ids=request.prompt_ids,
                 sampling=request.sampling,
                 max_tokens=request.max_tokens,
-                stop_token_ids=sorted(self._end_token_ids | frozenset(request.stop_token_ids)),
+                stop_token_ids=sorted(self._stop_token_ids),
                 min_tokens=request.min_tokens,
                 remaining_s=request.remaining_s,
                 traceparent=request.traceparent,
+                priority=request.priority,
+                cache_salt=request.cache_salt,
             )
         )
         try:
@@ -117,6 +128,17 @@ class Generation:
         finally:
             self._manager.cancel(feed)
 
+    def cancel(self, why: Cancelled) -> bool:
+        """End the request, and `events()` with `why` after the tokens that came before. False, and
+        nothing happens, when the manager has no such request any more.
+        """
+        feed = self._feed
+        if feed is None or feed.over or self._text.stopped is not None:
+            return False
+        self._manager.cancel(feed)
+        feed.put_failure(why)
+        return True
+
     async def _answer(self, feed: TokenFeed) -> AsyncGenerator[Event, None]:
         ended: EndCause | None = None
         while ended is None and self._text.stopped is None:
@@ -124,13 +146,13 @@ class Generation:
             if token_ids:
                 self._last_token_id = token_ids[-1]
             delta = self._text.push(token_ids)
+            if self._text.stopped is not None:
+                self._manager.stop(feed, self._text.kept_tokens)
             if delta.text or delta.token_ids:
-                yield delta
+                yield delta._replace(logprobs=feed.take_logprobs(len(delta.token_ids)))
         delta = self._text.finish()
-        if self._text.stopped is not None:
-            self._manager.stop(feed, self._text.kept_tokens)
         if delta.text or delta.token_ids:
-            yield delta
+            yield delta._replace(logprobs=feed.take_logprobs(len(delta.token_ids)))
         yield self._finished(ended, feed.cached_tokens)
 
     def _finished(self, ended: EndCause | None, cached_tokens: int) -> Finished:

@@ -36,6 +36,8 @@ CACHE_SETTINGS = (
     "cache_metrics",
     "grace_s",
 )
+DEFAULT_HTTP_ADDRESS = "127.0.0.1:8000"
+NO_HTTP = "off"
 GATEWAY_SETTINGS = ("served_name", "load_format", "max_message_bytes", "grace_s")
 RUNNER_NAMES = {"runner_metrics": "metrics", "step_budget_tokens": "max_step_tokens"}  # else ours
 CACHE_NAMES = {"cache_metrics": "metrics"}
@@ -46,6 +48,7 @@ class ServeConfig:
     """None leaves a setting to the service that owns it, which also checks it."""
 
     listen: str = setting("public address, HOST:PORT", DEFAULT_ADDRESS)
+    http: str = setting(f"address of the OpenAI API, HOST:PORT, or {NO_HTTP}", DEFAULT_HTTP_ADDRESS)
     socket_dir: str | None = setting(
         "directory for the sockets between the services; a fresh one when not given", None
     )

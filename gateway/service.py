@@ -2,51 +2,62 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeAlias
 
-import structlog
 from pagewire.v1 import inference_pb2 as pb
 from pagewire.v1 import inference_pb2_grpc
 
-from gateway.cache_client import CacheClient
-from gateway.generation import Event, Finished, Generation, GenerationRequest, Started
+from gateway import off_loop
+from gateway.answering import Answering
+from gateway.generation import Event, Finished, GenerationRequest, Started
+from gateway.live_requests import LiveRequests
+from gateway.served_model import check_served
 from gateway.text_stream import Delta
+from gateway.token_logprob import TokenLogprob
 from gateway.tokenizer import ChatMessage, Tokenizer
+from gateway.totals import Totals
 from gateway.traceparent import traceparent_of
-from servicekit.errors import AlreadyExists, InvalidArgument, NotFound, Reason
+from servicekit.errors import InvalidArgument, PagewireError, Reason
 from servicekit.sampling_codec import decode_sampling
+from servicekit.token_ids import check_token_ids
 
-log = structlog.get_logger()
-
-MAX_REQUEST_ID_CHARS = 256
-LONG_TEXT_CHARS = 8_192  # tokenized on a thread, so that other streams go on
+MAX_DETOKENIZED_IDS = 262_144
+MAX_CANCELLED_IDS = 1_024
 AnyRequest: TypeAlias = pb.GenerateRequest | pb.ChatRequest | pb.CompleteRequest
 
 
 class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
-    """The public surface over one model. Owns the set of live request ids."""
+    """The public surface over one model."""
 
-    def __init__(self, client: CacheClient, tokenizer: Tokenizer, model_name: str) -> None:
-        self._client = client
+    def __init__(
+        self,
+        answering: Answering,
+        tokenizer: Tokenizer,
+        model_name: str,
+        live: LiveRequests,
+        totals: Totals,
+    ) -> None:
+        self._answering = answering
         self._tokenizer = tokenizer
         self._model_name = model_name
-        self._live_ids: set[str] = set()
+        self._live = live
+        self._totals = totals
 
     async def Generate(  # noqa: N802 # the RPC's name
         self, request: pb.GenerateRequest, context: Any
     ) -> AsyncIterator[pb.GenerateResponse]:
-        async with aclosing(self._events(request, context)) as events:
+        async with aclosing(self._events("Generate", request, context)) as events:
             async for event in events:
                 yield pb.GenerateResponse(**_encoded(event))
 
     async def Chat(  # noqa: N802 # the RPC's name
         self, request: pb.ChatRequest, context: Any
     ) -> AsyncIterator[pb.ChatResponse]:
-        async with aclosing(self._events(request, context)) as events:
+        async with aclosing(self._events("Chat", request, context)) as events:
             async for event in events:
                 yield pb.ChatResponse(**_encoded(event))
 
@@ -55,68 +66,82 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     ) -> pb.CompleteResponse:
         answer = pb.CompleteResponse()
         texts: list[str] = []
-        async with aclosing(self._events(request, context)) as events:
+        async with aclosing(self._events("Complete", request, context)) as events:
             async for event in events:
                 if isinstance(event, Started):
                     answer.request_id = event.request_id
                 elif isinstance(event, Delta):
                     texts.append(event.text)
                     answer.token_ids.extend(event.token_ids)
+                    answer.logprobs.extend(map(_encoded_logprob, event.logprobs))
                 else:
                     answer.finished.CopyFrom(_encoded(event)["finished"])
         answer.text = "".join(texts)
         return answer
 
-    async def _events(self, request: AnyRequest, context: Any) -> AsyncGenerator[Event, None]:
-        if request.model not in ("", self._model_name):
-            raise NotFound(
-                Reason.MODEL_NOT_FOUND,
-                f"model {request.model!r} is not served; {self._model_name!r} is",
-                field="model",
+    async def Tokenize(  # noqa: N802 # the RPC's name
+        self, request: pb.TokenizeRequest, context: Any
+    ) -> pb.TokenizeResponse:
+        check_served(request.model, self._model_name)
+        if request.WhichOneof("prompt") == "chat":
+            ids = await off_loop.encode_chat(
+                self._tokenizer,
+                _turns(request.chat.messages),
+                add_special_tokens=request.add_special_tokens,
             )
-        request_id = self._claimed(request.request_id)
-        finished: Finished | None = None
-        try:
-            with structlog.contextvars.bound_contextvars(req_id=request_id):
-                generation = Generation(
-                    self._client,
-                    self._tokenizer,
-                    await self._generation_request(request, request_id, context),
-                )
-                async with aclosing(generation.events()) as events:
-                    async for event in events:
-                        if isinstance(event, Finished):
-                            finished = event
-                        yield event
-        finally:
-            self._live_ids.discard(request_id)
-            log.info(
-                "request ended",
-                req_id=request_id,
-                reason=finished.reason.value if finished else "not finished",
-                completion_tokens=finished.completion_tokens if finished else None,
+        elif request.text:
+            ids = await off_loop.encode(
+                self._tokenizer,
+                request.text,
+                add_special_tokens=request.add_special_tokens
+                or not request.HasField("add_special_tokens"),
             )
-
-    def _claimed(self, request_id: str) -> str:
-        if len(request_id) > MAX_REQUEST_ID_CHARS:
+        else:
             raise InvalidArgument(
-                Reason.INVALID_FIELD,
-                f"request_id has {len(request_id)} characters; at most {MAX_REQUEST_ID_CHARS} "
-                "are allowed",
-                field="request_id",
+                Reason.EMPTY_PROMPT, "the prompt is empty: send text or chat", field="prompt"
             )
-        if request_id in self._live_ids:
-            raise AlreadyExists(
-                Reason.DUPLICATE_REQUEST_ID,
-                f"request_id {request_id!r} is live: use another, or wait for that answer to end",
-                field="request_id",
-            )
-        claimed = request_id or secrets.token_hex(8)
-        self._live_ids.add(claimed)
-        return claimed
+        pieces = await off_loop.pieces_of(self._tokenizer, ids) if request.with_pieces else []
+        return pb.TokenizeResponse(token_ids=ids, pieces=pieces)
+
+    async def Detokenize(  # noqa: N802 # the RPC's name
+        self, request: pb.DetokenizeRequest, context: Any
+    ) -> pb.DetokenizeResponse:
+        check_served(request.model, self._model_name)
+        _check_count("token_ids", len(request.token_ids), MAX_DETOKENIZED_IDS)
+        ids = list(request.token_ids)
+        check_token_ids("token_ids", ids, self._tokenizer.vocab_size)
+        text = await off_loop.decode(
+            self._tokenizer, ids, skip_special_tokens=request.skip_special_tokens
+        )
+        return pb.DetokenizeResponse(text=text)
+
+    async def Cancel(  # noqa: N802 # the RPC's name
+        self, request: pb.CancelRequest, context: Any
+    ) -> pb.CancelResponse:
+        _check_count("request_ids", len(request.request_ids), MAX_CANCELLED_IDS)
+        ids = self._live.cancel(request.request_ids)
+        return pb.CancelResponse(cancelled_ids=ids.cancelled, unknown_ids=ids.unknown)
+
+    async def _events(
+        self, rpc: str, request: AnyRequest, context: Any
+    ) -> AsyncGenerator[Event, None]:
+        """Those of the answer. The call counts under `rpc` and the code that it ends with."""
+        code = "CANCELLED"  # unless it ends otherwise
+        try:
+            check_served(request.model, self._model_name)
+            make = partial(self._generation_request, request, context)
+            async with aclosing(self._answering.events_of(request.request_id, make)) as events:
+                async for event in events:
+                    yield event
+            code = "OK"
+        except PagewireError as failure:
+            code = failure.code_name
+            raise
+        finally:
+            self._totals.requests[rpc, code] += 1
 
     async def _generation_request(
-        self, request: AnyRequest, request_id: str, context: Any
+        self, request: AnyRequest, context: Any, request_id: str
     ) -> GenerationRequest:
         sampling = decode_sampling(request.sampling, seed=secrets.randbits(63))
         stop = request.stop
@@ -130,25 +155,32 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             stop_token_ids=list(stop.token_ids),
             ignore_eos=stop.ignore_eos,
             min_tokens=stop.min_tokens,
+            include_stop=stop.include_stop,
             remaining_s=context.time_remaining(),  # after the prompt was tokenized
             traceparent=traceparent_of(context.invocation_metadata() or ()),
+            priority=request.priority,
+            cache_salt=request.cache_salt,
         )
 
     async def _prompt_ids(self, request: AnyRequest) -> list[int]:
         if isinstance(request, pb.ChatRequest):
-            messages = [ChatMessage(message.role, message.content) for message in request.messages]
-            if _chars(message.content for message in messages) > LONG_TEXT_CHARS:
-                return await asyncio.to_thread(self._tokenizer.encode_chat, messages)
-            return self._tokenizer.encode_chat(messages)
+            return await off_loop.encode_chat(self._tokenizer, _turns(request.messages))
         if request.WhichOneof("prompt") == "token_ids":
             return list(request.token_ids.ids)
-        if len(request.text) > LONG_TEXT_CHARS:
-            return await asyncio.to_thread(self._tokenizer.encode, request.text)
-        return self._tokenizer.encode(request.text) if request.text else []
+        return await off_loop.encode(self._tokenizer, request.text) if request.text else []
 
 
-def _chars(texts: Iterable[str]) -> int:
-    return sum(map(len, texts))
+def _turns(messages: Iterable[pb.ChatMessage]) -> list[ChatMessage]:
+    return [ChatMessage(message.role, message.content) for message in messages]
+
+
+def _check_count(name: str, count: int, most: int) -> None:
+    if not 1 <= count <= most:
+        raise InvalidArgument(
+            Reason.INVALID_FIELD,
+            f"{name} has {count} entries; it must have 1 to {most}",
+            field=name,
+        )
 
 
 def _encoded(event: Event) -> dict[str, Any]:
@@ -158,7 +190,9 @@ def _encoded(event: Event) -> dict[str, Any]:
             "started": pb.Started(request_id=event.request_id, prompt_tokens=event.prompt_tokens)
         }
     if isinstance(event, Delta):
-        return {"delta": pb.Delta(text=event.text, token_ids=event.token_ids)}
+        logprobs = map(_encoded_logprob, event.logprobs)
+        delta = pb.Delta(text=event.text, token_ids=event.token_ids, logprobs=logprobs)
+        return {"delta": delta}
     return {
         "finished": pb.Finished(
             reason=pb.FinishReason.Value(f"FINISH_REASON_{event.reason.value}"),
@@ -171,6 +205,11 @@ def _encoded(event: Event) -> dict[str, Any]:
             detail=event.detail,
         )
     }
+
+
+def _encoded_logprob(one: TokenLogprob) -> pb.TokenLogprob:
+    top = [pb.TopLogprob(token_id=token_id, logprob=logprob) for token_id, logprob in one.top]
+    return pb.TokenLogprob(logprob=one.logprob, top=top)
 
 
 def _matched(event: Finished) -> dict[str, Any]:

@@ -39,8 +39,10 @@ class StopStrings:
     released and the match depend on the whole text alone, not on how it was cut into pieces.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        """InvalidArgument when a stop string is empty or longer than MAX_STOP_CHARS."""
+    def __init__(self, stops: Sequence[str], *, include_stop: bool = False) -> None:
+        """With `include_stop` the match itself is released too. InvalidArgument when a stop string
+        is empty or longer than MAX_STOP_CHARS.
+        """
         if "" in stops:
             raise _invalid("stop.strings holds an empty string; leave it out")
         longest = max(map(len, stops), default=0)
@@ -49,6 +51,7 @@ class StopStrings:
                 f"stop.strings holds one of {longest} characters; at most {MAX_STOP_CHARS} are "
                 "allowed"
             )
+        self._include_stop = include_stop
         self._root = _build(stops)
         self._node = self._root
         self._held = ""
@@ -62,7 +65,7 @@ class StopStrings:
     def push(self, text: str) -> str:
         """Takes the next piece of text, gives what can no longer become part of a stop string.
 
-        Up to the match when there is one; nothing after it, then or later.
+        Up to the match when there is one, or with it; nothing after it, then or later.
         """
         if self._matched is not None:
             return ""
@@ -75,7 +78,7 @@ class StopStrings:
                 self._matched = self._node.match
                 end = len(self._held) + idx + 1
                 self._held = ""
-                return pending[: end - len(self._matched)]
+                return pending[: end if self._include_stop else end - len(self._matched)]
         released_chars = len(pending) - self._node.depth
         self._held = pending[released_chars:]
         return pending[:released_chars]

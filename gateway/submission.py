@@ -20,6 +20,15 @@ class Submission(NamedTuple):
     min_tokens: int = 0  # before so many are sampled, none of these is
     remaining_s: float | None = None  # how long the answer is of use; None: for ever
     traceparent: str = ""  # W3C trace context of the caller; "": none
+    priority: int = 0  # class: higher ones are admitted first and preempted last
+    cache_salt: str = ""  # only requests with the same one share cached pages
+
+
+class Limits(NamedTuple):
+    """What the runner behind the manager allows."""
+
+    max_seq_len: int  # prompt and answer together
+    pool_tokens: int
 
 
 class Manager(Protocol):

@@ -11,7 +11,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -22,10 +21,12 @@ from gateway.serve_config import (
     CACHE_NAMES,
     CACHE_SETTINGS,
     GATEWAY_SETTINGS,
+    NO_HTTP,
     RUNNER_NAMES,
     RUNNER_SETTINGS,
     ServeConfig,
 )
+from gateway.tcp_listener import listener
 from servicekit.errors import FatalError, SetupError
 from servicekit.health_check import is_serving
 
@@ -61,6 +62,8 @@ class Supervisor:
         """What to start, front to back."""
         config = self._config
         gateway = ["--listen", config.listen, "--cache", self.cache_address, *model]
+        if config.http != NO_HTTP:
+            gateway += ["--http", config.http]
         cachesvc = ["--listen", self.cache_address, "--runner", self.runner_address]
         runnersvc = ["--listen", self.runner_address, *model]
         return {
@@ -70,8 +73,10 @@ class Supervisor:
         }
 
     async def start(self) -> None:
-        """Start all three. Errors: SetupError when the public address is taken, before any is."""
-        _check_free(self._config.listen)
+        """Start all three. Errors: SetupError when a public address is taken, before any is."""
+        listener(self._config.listen, "--listen").close()
+        if self._config.http != NO_HTTP:
+            listener(self._config.http, f"--http (another, or {NO_HTTP}, will do)").close()
         for name in self._commands:
             await self._spawn(name)
 
@@ -155,19 +160,3 @@ def _end_of(process: asyncio.subprocess.Process) -> str:
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}; its last line above says why"
-
-
-def _check_free(address: str) -> None:
-    """Errors: SetupError when another process listens at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal():
-        raise SetupError(f"--listen is {address}; it must be HOST:PORT")
-    try:
-        with socket.create_server((host.strip("[]"), int(port)), family=_family(host)):
-            return
-    except OSError as error:
-        raise SetupError(f"address {address} cannot be bound: {error.strerror}") from error
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

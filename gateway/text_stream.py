@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gateway.detokenizer import Detokenizer, Settled, TextSpan
 from gateway.stop_strings import StopStrings
+from gateway.token_logprob import TokenLogprob
 from gateway.tokenizer import Tokenizer
 
 
@@ -16,15 +17,16 @@ class Delta(NamedTuple):
 
     text: str
     token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()  # one for each id, where they were asked for
 
 
 class TextStream:
     """Joins Detokenizer and StopStrings, and keeps the ids beside their text.
 
     An id is delivered together with the last character that it is part of, in order, so a token
-    with any part in a stop string never is. End tokens are tokens like others, but give no text,
-    whatever `skip_special_tokens` says; with ignore_eos pass an empty `end_token_ids`, and they
-    decode as the tokenizer does it.
+    with any part in a stop string, or with `include_stop` beyond it, never is. End tokens are
+    tokens like others, but give no text, whatever `skip_special_tokens` says; with ignore_eos pass
+    an empty `end_token_ids`, and they decode as the tokenizer does it.
     """
 
     def __init__(
@@ -33,10 +35,13 @@ class TextStream:
         prompt_ids: Sequence[int],
         stop_strings: Sequence[str] = (),
         *,
+        include_stop: bool = False,
         skip_special_tokens: bool = True,
         end_token_ids: frozenset[int] | None = None,
+        shown_ids: frozenset[int] = frozenset(),
     ) -> None:
-        """`end_token_ids` are the tokenizer's unless given. InvalidArgument when a stop string is
+        """`include_stop` is that of StopStrings. `end_token_ids` are the tokenizer's unless given;
+        `shown_ids` have their text even if they are special. InvalidArgument when a stop string is
         empty.
         """
         self._detokenizer = Detokenizer(
@@ -44,8 +49,9 @@ class TextStream:
             prompt_ids,
             skip_special_tokens=skip_special_tokens,
             textless_ids=tokenizer.end_token_ids if end_token_ids is None else end_token_ids,
+            shown_ids=shown_ids,
         )
-        self._stops = StopStrings(stop_strings)
+        self._stops = StopStrings(stop_strings, include_stop=include_stop)
         self._undelivered: deque[int] = deque()
         self._spans: deque[TextSpan] = deque()  # of the first of the undelivered
         self._released_chars = 0

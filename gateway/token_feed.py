@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from enum import Enum
 from typing import NamedTuple
 
+from gateway.token_logprob import TokenLogprob
 from servicekit.errors import PagewireError
 
 
@@ -25,14 +27,15 @@ class Taken(NamedTuple):
 
 
 class TokenFeed:
-    """One writer, the session; one reader, the stream. A slow reader takes more at once, and nobody
-    waits for it.
+    """One writer, the session, until a cancel; one reader, the stream. A slow reader takes more at
+    once, and nobody waits for it.
     """
 
     def __init__(self, key: int) -> None:
         self.key = key
         self.cached_tokens = 0  # of the prompt, found in the cache; known once admitted
         self._token_ids: list[int] = []
+        self._logprobs: deque[TokenLogprob] = deque()  # of tokens, taken or not
         self._accepted = False
         self._ended: EndCause | None = None
         self._failure: PagewireError | None = None
@@ -53,6 +56,14 @@ class TokenFeed:
     def put_token(self, token_id: int) -> None:
         self._token_ids.append(token_id)
         self._changed.set()
+
+    def put_logprob(self, logprob: TokenLogprob) -> None:
+        """Of the next token that has none yet; with the token, or right after it."""
+        self._logprobs.append(logprob)
+
+    def take_logprobs(self, count: int) -> tuple[TokenLogprob, ...]:
+        """Those of the next `count` tokens, where the request asked for them."""
+        return tuple(self._logprobs.popleft() for _ in range(min(count, len(self._logprobs))))
 
     def put_end(self, cause: EndCause) -> None:
         self._ended = cause

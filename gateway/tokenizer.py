@@ -26,6 +26,7 @@ class ChatMessage(NamedTuple):
 
     role: str
     content: str
+    more: Mapping[str, Any] = {}  # further members for the template, as tool_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,53 +81,90 @@ class Tokenizer:
             template_owner=fast,
         )
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a raw prompt, with what the tokenizer adds by itself, BOS first where it
         adds one.
 
         A text that itself starts with the BOS string gets exactly one BOS, not a second one: the
         text's own stays.
         """
-        ids: list[int] = self.backend.encode(text).ids
-        if self.adds_bos and len(ids) > 1 and ids[1] == self.bos_token_id:
-            return ids[1:]
-        return ids
+        ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        doubled = ids[:2] == [self.bos_token_id] * 2
+        return ids[1:] if self.adds_bos and add_special_tokens and doubled else ids
 
-    def encode_chat(self, messages: Sequence[ChatMessage | tuple[str, str]]) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[ChatMessage | tuple[str, str]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        add_special_tokens: bool = False,
+    ) -> list[int]:
         """Token ids of a chat as the model's template renders it, up to where the assistant's
         answer starts.
 
-        The template alone decides about BOS and other special tokens: none is added.
-        InvalidArgument with CHAT_TEMPLATE when the model has no template or the template refuses
-        the messages, with its own words; with EMPTY_PROMPT when there is no message.
+        The template alone decides about BOS and other special tokens: none is added unless asked
+        for. InvalidArgument with CHAT_TEMPLATE when the model has no template or the template
+        refuses the messages, with its own words; with EMPTY_PROMPT when there is no message.
         """
-        return self.backend.encode(self.render_chat(messages), add_special_tokens=False).ids
+        rendered = self.render_chat(messages, tools=tools)
+        return self.encode(rendered, add_special_tokens=add_special_tokens)
 
-    def render_chat(self, messages: Sequence[ChatMessage | tuple[str, str]]) -> str:
-        """The text that `encode_chat` encodes; the same errors."""
+    def render_chat(
+        self,
+        messages: Sequence[ChatMessage | tuple[str, str]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> str:
+        """The text that `encode_chat` encodes; the same errors.
+
+        InvalidArgument with CHAT_TEMPLATE also when the template would leave `tools` out.
+        """
         if not messages:
-            raise InvalidArgument(Reason.EMPTY_PROMPT, "the chat has no message; send at least one")
+            raise InvalidArgument(
+                Reason.EMPTY_PROMPT,
+                "messages is empty: send at least one message",
+                field="messages",
+            )
         if not self.template_owner.chat_template:
             raise InvalidArgument(
                 Reason.CHAT_TEMPLATE,
                 f"{self.model_name} has no chat template; send a raw prompt, not chat messages",
+                field="messages",
             )
-        turns = [{"role": role, "content": content} for role, content in messages]
+        turns = [_turn(ChatMessage(*message)) for message in messages]
+        rendered = self._rendered(turns, tools)
+        if tools and rendered == self._rendered(turns, ()):
+            raise InvalidArgument(
+                Reason.CHAT_TEMPLATE,
+                f"the chat template of {self.model_name} has no place for tools; leave them out",
+                field="tools",
+            )
+        return rendered
+
+    def _rendered(self, turns: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
         try:
             rendered = self.template_owner.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=True
+                turns,
+                tools=[dict(tool) for tool in tools] or None,
+                tokenize=False,
+                add_generation_prompt=True,
             )
         except Exception as error:  # a template is a program of the model's: it may raise anything
             raise InvalidArgument(
                 Reason.CHAT_TEMPLATE,
                 f"the chat template of {self.model_name} refused the messages: "
                 f"{str(error) or type(error).__name__}",
+                field="messages",
             ) from error
         return str(rendered)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids that are all there. For text that still grows see `Detokenizer`."""
         return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+
+def _turn(message: ChatMessage) -> dict[str, Any]:
+    return {"role": message.role, "content": message.content, **message.more}
 
 
 def _load_fast(model_dir: Path) -> PreTrainedTokenizerFast:

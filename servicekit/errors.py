@@ -10,6 +10,7 @@ No gRPC in here: `status.py` translates.
     ├── ResourceExhausted    a bound is reached
     ├── Unavailable          try again later
     ├── DeadlineExceeded     the caller's time was over
+    ├── Cancelled            somebody said that nobody wants it
     └── Internal             our own fault
     SetupError               a process cannot start: printed as one sentence, exit code 2
     FatalError               a process cannot go on: printed as one sentence, exit code 1
@@ -47,6 +48,7 @@ class Reason(StrEnum):
     DRAINING = "DRAINING"
     QUEUE_FULL = "QUEUE_FULL"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    CANCELLED = "CANCELLED"
     SESSION_LOST = "SESSION_LOST"
     PLAN_REFUSED = "PLAN_REFUSED"
     INTERNAL = "INTERNAL"
@@ -96,6 +98,10 @@ class Unavailable(PagewireError):
 
 class DeadlineExceeded(PagewireError):
     code_name = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(PagewireError):
+    code_name = "CANCELLED"
 
 
 class Internal(PagewireError):

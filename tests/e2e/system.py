@@ -36,6 +36,7 @@ class System:
         self.model_dir = model_dir
         self.run_dir = run_dir
         self.address = f"127.0.0.1:{free_port()}"
+        self.http_address = f"127.0.0.1:{free_port()}"
         self.cache_address = f"unix:{run_dir}/cache.sock"
         self.runner_address = f"unix:{run_dir}/runner.sock"
         self._runner_front = runner_front or self.runner_address
@@ -52,13 +53,17 @@ class System:
         commands = {
             "runnersvc": ["--listen", self.runner_address, *model],
             "cachesvc": ["--listen", self.cache_address, "--runner", self._runner_front],
-            "gateway": ["--listen", self.address, "--cache", self.cache_address, *model],
+            "gateway": [
+                *("--listen", self.address, "--http", self.http_address),
+                *("--cache", self.cache_address, *model),
+            ],
         }
         owners = {
             "step_budget_tokens": "cachesvc",
             "record": "cachesvc",
             "metrics": "cachesvc",
             "max_message_bytes": "gateway",
+            "served_name": "gateway",
         }
         for setting, value in self._settings.items():
             if owners.get(setting, "runnersvc") == name:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from pagewire.v1.inference_pb2 import CompleteRequest
+from pagewire.v1.inference_pb2 import CancelRequest, CompleteRequest
 
+from servicekit.errors import Reason
+from tests.cachesvc.rpc import failure_of
 from tests.e2e.system import System, greedy, ids_of, running
 from tests.e2e.tiny_model import clear_prompt
 
@@ -84,6 +86,41 @@ async def test_case_8_1_a_unary_call_can_be_cancelled(tiny: System) -> None:
     await settled_after(tiny, before, 1)
 
 
+async def test_case_8_1_a_stream_can_be_cancelled_by_its_id_from_another_connection(
+    tiny: System, tiny_dir: Path
+) -> None:
+    prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
+    before = (await tiny.settled()).cancelled_total
+    async with tiny.client() as stub, tiny.client() as other:
+        neighbour = stub.Generate(greedy(prompt_ids, 60))
+        call = stub.Generate(greedy([1, 2, 3], 200, request_id="long"))
+        for _ in range(4):  # started and three deltas
+            await call.read()
+        asked = CancelRequest(request_ids=["long", "nobody"])
+        first, second = await other.Cancel(asked), await other.Cancel(asked)
+        failure = await failure_of(call)
+        assert await ids_of(neighbour) == expected
+    assert (first.cancelled_ids, first.unknown_ids) == (["long"], ["nobody"])
+    assert (second.cancelled_ids, second.unknown_ids) == ([], ["long", "nobody"])
+    assert (failure.code_name, failure.reason) == ("CANCELLED", Reason.CANCELLED)
+    await settled_after(tiny, before, 1)
+
+
+async def test_case_8_1_requests_that_wait_can_be_cancelled_by_their_ids(tiny: System) -> None:
+    before = (await tiny.settled()).cancelled_total
+    async with tiny.client() as stub:
+        calls = [
+            stub.Generate(greedy([1, 2, nth], 200, request_id=f"waits {nth}")) for nth in range(8)
+        ]  # 4 rows
+        await asyncio.gather(*(call.read() for call in calls))
+        names = [f"waits {nth}" for nth in range(8)]
+        answer = await stub.Cancel(CancelRequest(request_ids=names))
+        failures = await asyncio.gather(*(failure_of(call) for call in calls))
+    assert answer.cancelled_ids == names
+    assert {failure.reason for failure in failures} == {Reason.CANCELLED}
+    await settled_after(tiny, before, 8)
+
+
 async def test_case_8_1_two_hundred_can_leave_at_once(tiny: System, tiny_dir: Path) -> None:
     prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
     before = (await tiny.settled()).cancelled_total
@@ -109,8 +146,11 @@ async def test_a_deadline_ends_the_request_and_gives_its_pages_back(tiny: System
     assert stats.cancelled_total > before
 
 
+@pytest.mark.parametrize("include_stop", [False, True])
 @pytest.mark.parametrize("stop", ["strings", "token_ids"])
-async def test_a_stop_is_a_finish_and_not_an_abort(stop: str, tiny: System, tiny_dir: Path) -> None:
+async def test_a_stop_is_a_finish_and_not_an_abort(
+    stop: str, include_stop: bool, tiny: System, tiny_dir: Path
+) -> None:
     prompt_ids, expected = clear_prompt(tiny_dir, 6, 60)
     before = await tiny.settled()
     request = greedy(prompt_ids, 60)

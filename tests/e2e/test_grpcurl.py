@@ -38,14 +38,25 @@ def test_list_names_every_service(smollm2: System, grpcurl_path: str) -> None:
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
         "pagewire.v1.InferenceService",
+        "pagewire.v1.ModelService",
     ]
 
 
-def test_describe_shows_the_three_rpcs(smollm2: System, grpcurl_path: str) -> None:
+@pytest.mark.parametrize(
+    ("service", "rpcs"),
+    [
+        ("InferenceService", ["Generate", "Chat", "Complete", "Tokenize", "Detokenize", "Cancel"]),
+        ("ModelService", ["ListModels", "GetModel"]),
+    ],
+)
+def test_describe_shows_the_rpcs(
+    service: str, rpcs: list[str], smollm2: System, grpcurl_path: str
+) -> None:
     described = grpcurl(
-        grpcurl_path, "-plaintext", smollm2.address, "describe", "pagewire.v1.InferenceService"
+        grpcurl_path, "-plaintext", smollm2.address, "describe", f"pagewire.v1.{service}"
     )
-    for name, streams in (("Generate", "stream "), ("Chat", "stream "), ("Complete", "")):
+    for name in rpcs:
+        streams = "stream " if name in ("Generate", "Chat") else ""
         rpc = (
             f"rpc {name} ( .pagewire.v1.{name}Request ) "
             f"returns ( {streams}.pagewire.v1.{name}Response )"
@@ -53,10 +64,10 @@ def test_describe_shows_the_three_rpcs(smollm2: System, grpcurl_path: str) -> No
         assert rpc in described.stdout
 
 
-def test_health_is_serving_for_the_server_and_for_the_service(
+def test_health_is_serving_for_the_server_and_for_each_service(
     smollm2: System, grpcurl_path: str
 ) -> None:
-    for service in ("", "pagewire.v1.InferenceService"):
+    for service in ("", "pagewire.v1.InferenceService", "pagewire.v1.ModelService"):
         checked = grpcurl(
             grpcurl_path,
             "-plaintext",

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -92,12 +94,17 @@ async def test_a_socket_in_use_stays_with_its_owner(
     assert is_serving(address)
 
 
-async def test_a_second_gateway_on_one_port_names_it_and_ends(tiny: System, tiny_dir: Path) -> None:
-    arguments = ["--listen", tiny.address, "--cache", tiny.cache_address]
+@pytest.mark.parametrize("taken", ["--listen", "--http"])
+async def test_a_second_gateway_on_one_port_names_it_and_ends(
+    taken: str, tiny: System, tiny_dir: Path
+) -> None:
+    address = tiny.address if taken == "--listen" else tiny.http_address
+    arguments = {"--listen": f"127.0.0.1:{free_port()}", "--cache": tiny.cache_address}
+    arguments |= {"--model": str(tiny_dir), taken: address}
     async with undisturbed(tiny, tiny_dir):
-        second = await asyncio.to_thread(run, "gateway", *arguments, "--model", str(tiny_dir))
+        second = await asyncio.to_thread(run, "gateway", *chain(*arguments.items()))
     assert second.returncode == 2
-    assert tiny.address in second.stderr
+    assert f"address {address} " in second.stderr
     assert is_serving(tiny.address)
 
 
@@ -187,10 +194,13 @@ async def assert_refused(call: Iterable, reason: str, field: str) -> None:
 def test_pagewire_serve_says_one_line_when_ready_and_stops_its_three_services(
     tiny_dir: Path, tmp_path: Path
 ) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    with serve_tiny(tiny_dir, address, tmp_path) as serve:
+    address, http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    with serve_tiny(tiny_dir, address, tmp_path, http_address) as serve:
         assert serve.stdout is not None
-        assert serve.stdout.readline().startswith(f"ready at {address} after ")
+        ready = f"ready at {address} (gRPC) and http://{http_address} (OpenAI) after "
+        assert serve.stdout.readline().startswith(ready)
+        with urlopen(f"http://{http_address}/ready") as answer:
+            assert answer.status == 200
         asked = run("gateway.cli", "generate", "hello", "--address", address, "--max-tokens", "5")
         assert asked.returncode == 0
         assert "5 tokens in, 5 out" in asked.stderr
@@ -201,8 +211,11 @@ def test_pagewire_serve_says_one_line_when_ready_and_stops_its_three_services(
 
 
 @contextmanager
-def serve_tiny(tiny_dir: Path, address: str, socket_dir: Path) -> Iterator[subprocess.Popen[str]]:
+def serve_tiny(
+    tiny_dir: Path, address: str, socket_dir: Path, http_address: str = "off"
+) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "gateway.cli", "serve", str(tiny_dir), "--listen", address]
+    command += ["--http", http_address]
     settings = ["--socket-dir", str(socket_dir), "--num-threads", "1", "--log-level", "warning"]
     with subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True) as serve:
         try:
@@ -249,10 +262,14 @@ def test_no_service_outlives_a_killed_parent(tiny_dir: Path, tmp_path: Path) -> 
     until(lambda: not runner_pids(tmp_path) and not is_serving(address))
 
 
+@pytest.mark.parametrize("taken", ["--listen", "--http"])
 def test_pagewire_serve_names_a_taken_address_and_starts_nothing(
-    tiny: System, tiny_dir: Path, tmp_path: Path
+    taken: str, tiny: System, tiny_dir: Path, tmp_path: Path
 ) -> None:
-    with serve_tiny(tiny_dir, tiny.address, tmp_path) as serve:
+    free = f"127.0.0.1:{free_port()}"
+    grpc_address = tiny.address if taken == "--listen" else free
+    http_address = tiny.http_address if taken == "--http" else free
+    with serve_tiny(tiny_dir, grpc_address, tmp_path, http_address) as serve:
         assert serve.stdout is not None
         assert serve.stdout.read() == ""
         assert serve.wait(timeout=30) == 2

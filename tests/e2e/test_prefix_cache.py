@@ -56,6 +56,21 @@ async def test_continuations_hit_every_full_page_and_get_the_same_tokens(
     assert stats.refused_total == stats.healed_total == 0
 
 
+async def test_a_prompt_hits_nothing_of_what_another_salt_cached(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    prompt, answer = clear_prompt(tiny_dir, 21, 8)
+    cached = []
+    with running(System(tiny_dir, tmp_path, num_threads=1, page_size=4)) as system:
+        async with system.client() as stub:
+            for salt in ("", "one", "two", "one", "two", ""):
+                request = greedy(prompt, 8, cache_salt=salt)
+                ids, cached_tokens = await ids_and_cached(stub.Generate(request))
+                assert ids == answer
+                cached.append(cached_tokens)
+    assert cached == [0, 0, 0, 20, 20, 20]
+
+
 async def test_answers_are_the_same_when_shared_pages_are_evicted_and_rows_preempted(
     tiny_dir: Path, tmp_path: Path
 ) -> None:

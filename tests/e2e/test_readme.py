@@ -36,7 +36,7 @@ def run(command: str, grpcurl_path: str, system: System) -> subprocess.Completed
 
 
 def test_the_readme_shows_examples() -> None:
-    assert len(COMMANDS) == 13
+    assert len(COMMANDS) == 17
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -53,7 +53,7 @@ async def test_a_submit_carries_everything_and_each_key_is_above_the_last(tmp_pa
     cache = FakeCache()
     async with session(cache, tmp_path / "c") as client:
         client.submit(SUBMISSION)
-        client.submit(SUBMISSION._replace(max_tokens=None))
+        client.submit(SUBMISSION._replace(max_tokens=None, priority=-3, cache_salt="tenant"))
         first, second = await cache.next("submit"), await cache.next("submit")
     assert second.key == first.key + 1
     assert first.request_id == "label"
@@ -63,6 +63,8 @@ async def test_a_submit_carries_everything_and_each_key_is_above_the_last(tmp_pa
     assert first.sampling.top_k == 4
     assert first.max_tokens == 8
     assert not second.HasField("max_tokens")
+    assert (first.priority, first.cache_salt) == (0, "")
+    assert (second.priority, second.cache_salt) == (-3, "tenant")
 
 
 async def test_tokens_of_two_requests_reach_their_own_feeds(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gateway.submission import Submission
 from gateway.text_stream import Delta
 from gateway.token_feed import EndCause, TokenFeed
 from gateway.tokenizer import Tokenizer
-from servicekit.errors import InvalidArgument, PagewireError, Reason, Unavailable
+from servicekit.errors import Cancelled, InvalidArgument, PagewireError, Reason, Unavailable
 from servicekit.sampling import Sampling
 from tests.gateway.tiny_tokenizers import load_tiny
 
@@ -108,6 +108,49 @@ async def test_a_stop_string_is_a_stop_at_the_manager_with_the_tokens_kept(
     assert manager.stopped == [finished.completion_tokens] == [len(token_ids)]
 
 
+@pytest.mark.parametrize(
+    ("include_stop", "text"), [(False, "well"), (True, "well<|end|>")], ids=["left out", "included"]
+)
+async def test_the_text_of_a_stop_token_is_part_of_the_answer_when_asked_for(
+    include_stop: bool, text: str, tokenizer: Tokenizer
+) -> None:
+    """Special or not; so is an end token of the model's own that is named."""
+    named = [tokenizer.backend.token_to_id("<|end|>"), *tokenizer.end_token_ids]
+    for stop_token_id, shown in zip(named, (text, text.replace("<|end|>", "</s>")), strict=True):
+        manager = PlayedManager([*tokenizer.encode("well"), stop_token_id], EndCause.STOP_TOKEN)
+        request = asked(tokenizer, stop_token_ids=named, include_stop=include_stop)
+        answered, token_ids, finished = await answer(manager, tokenizer, request)
+        assert (answered, token_ids[-1]) == (shown, stop_token_id)
+        assert finished.completion_tokens == len(token_ids)
+
+
+async def test_an_end_token_that_nobody_named_has_no_text(tokenizer: Tokenizer) -> None:
+    ids = [*tokenizer.encode("well"), *tokenizer.end_token_ids]
+    request = asked(tokenizer, stop_token_ids=[5], include_stop=True)
+    text, _, _ = await answer(PlayedManager(ids, EndCause.STOP_TOKEN), tokenizer, request)
+    assert text == "well"
+
+
+async def test_a_stop_string_is_part_of_the_answer_when_asked_for(tokenizer: Tokenizer) -> None:
+    manager = PlayedManager(tokenizer.encode("one two three"), EndCause.MAX_TOKENS)
+    request = asked(tokenizer, stop_strings=[" two"], include_stop=True)
+    text, token_ids, finished = await answer(manager, tokenizer, request)
+    assert text == tokenizer.decode(token_ids) == "one two"
+    assert finished.stop_string == " two"
+    assert manager.stopped == [finished.completion_tokens]
+
+
+async def test_the_manager_hears_of_a_stop_before_the_reader_takes_the_text(
+    tokenizer: Tokenizer,
+) -> None:
+    manager = PlayedManager(tokenizer.encode("one two three"), EndCause.MAX_TOKENS)
+    request = asked(tokenizer, stop_strings=[" two"])
+    async with aclosing(Generation(manager, tokenizer, request).events()) as stream:
+        await take_one(stream)
+        assert isinstance(await anext(stream), Delta)
+        assert len(manager.stopped) == 1
+
+
 async def test_a_full_pool_is_a_length_with_its_detail(tokenizer: Tokenizer) -> None:
     manager = PlayedManager(tokenizer.encode("so"), EndCause.CACHE_FULL)
     text, _, finished = await answer(manager, tokenizer, asked(tokenizer))
@@ -131,18 +174,54 @@ async def test_a_failure_in_mid_answer_is_raised_after_the_tokens_before_it(
     assert "".join(texts) == "half"
 
 
-async def test_whoever_leaves_early_cancels_the_request(tokenizer: Tokenizer) -> None:
-    class NeverEnds(PlayedManager):
-        def submit(self, submission: Submission) -> TokenFeed:
-            feed = TokenFeed(key=1)
-            feed.put_accepted()
-            feed.put_token(5)
-            return feed
+class NeverEnds(PlayedManager):
+    """Answers with one token, and no end."""
 
+    def submit(self, submission: Submission) -> TokenFeed:
+        feed = TokenFeed(key=1)
+        feed.put_accepted()
+        feed.put_token(5)
+        return feed
+
+
+async def test_whoever_leaves_early_cancels_the_request(tokenizer: Tokenizer) -> None:
     manager = NeverEnds([], EndCause.MAX_TOKENS)
     async with aclosing(Generation(manager, tokenizer, asked(tokenizer)).events()) as stream:
         await take_one(stream)
     assert manager.cancelled == 1
+
+
+async def test_a_cancel_from_outside_reaches_the_manager_at_once_and_the_reader_after_the_tokens(
+    tokenizer: Tokenizer,
+) -> None:
+    manager = NeverEnds([], EndCause.MAX_TOKENS)
+    generation = Generation(manager, tokenizer, asked(tokenizer))
+    why = Cancelled(Reason.CANCELLED, "nobody wants it")
+    assert not generation.cancel(why), "it has not begun"
+    async with aclosing(generation.events()) as stream:
+        await take_one(stream)
+        assert generation.cancel(why)
+        assert manager.cancelled == 1
+        assert not generation.cancel(why), "it has ended"
+        assert isinstance(await anext(stream), Delta)
+        with pytest.raises(Cancelled, match="nobody wants it"):
+            await anext(stream)
+    assert manager.cancelled == 1
+
+
+@pytest.mark.parametrize("fields", [{}, {"stop_strings": ["we"]}])
+async def test_a_request_that_has_ended_cannot_be_cancelled(
+    fields: dict, tokenizer: Tokenizer
+) -> None:
+    """Though its reader has not taken the end of the answer yet."""
+    manager = PlayedManager(tokenizer.encode("well"), EndCause.MAX_TOKENS)
+    generation = Generation(manager, tokenizer, asked(tokenizer, **fields))
+    async with aclosing(generation.events()) as stream:
+        await take_one(stream)
+        assert not generation.cancel(Cancelled(Reason.CANCELLED, "nobody wants it"))
+        rest = [event async for event in stream]
+    assert isinstance(rest[-1], Finished)
+    assert manager.cancelled == 0
 
 
 async def take_one(stream: AsyncIterator[Event]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from gateway.serve_config import (
     RUNNER_SETTINGS,
     ServeConfig,
 )
+from gateway.supervisor import Supervisor
 from runnersvc.config import RunnerConfig
 from servicekit.config import read_settings
 
@@ -55,3 +58,16 @@ def test_what_is_not_given_is_left_to_the_service() -> None:
     assert config.arguments(RUNNER_SETTINGS, RUNNER_NAMES) == []
     assert config.arguments(GATEWAY_SETTINGS, {}) == []
     assert config.arguments(CACHE_SETTINGS, CACHE_NAMES) == ["--metrics", "h:1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [({}, ["127.0.0.1:8000"]), ({"http": "h:1"}, ["h:1"]), ({"http": "off"}, [])],
+)
+async def test_the_openai_api_is_on_unless_it_is_switched_off(
+    given: dict[str, str], passed: list[str]
+) -> None:
+    supervisor = Supervisor(Path("model"), ServeConfig(socket_dir="/nowhere", **given))
+    command = supervisor._commands["gateway"]
+    await supervisor.stop()
+    assert [value for name, value in pairwise(command) if name == "--http"] == passed

@@ -2,64 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from pagewire.v1 import cache_pb2, inference_pb2_grpc
+from pagewire.v1 import cache_pb2
 from pagewire.v1 import inference_pb2 as pb
 
-from gateway.cache_client import CacheClient
-from gateway.service import InferenceService
 from servicekit.errors import DeadlineExceeded, Reason, ResourceExhausted
 from servicekit.status import error_of
-from tests.cachesvc.rpc import channel_to
-from tests.cachesvc.rpc import served as serving
-from tests.gateway.fake_cache import FakeCache, finished, served, tokens
-from tests.gateway.tiny_tokenizers import load_tiny
+from tests.gateway.fake_cache import finished, tokens
+from tests.gateway.front import Front, accepted
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 QUESTION = pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5, 6]))
-
-
-@dataclass
-class Front:
-    cache: FakeCache
-    stub: inference_pb2_grpc.InferenceServiceAsyncStub
-
-
-@pytest.fixture
-async def front(tmp_path: Path) -> AsyncIterator[Front]:
-    cache, changed = FakeCache(), asyncio.Event()
-    tokenizer = load_tiny(tmp_path / "tokenizer", "byte_level")
-    async with served(cache, tmp_path / "c") as cache_address:
-        client = CacheClient(cache_address, "fingerprint", changed.set)
-        async with running(client):
-            await cache.next("open")
-            await changed.wait()
-            service = InferenceService(client, tokenizer, "tiny")
-            add = inference_pb2_grpc.add_InferenceServiceServicer_to_server
-            async with serving(add, service) as address, channel_to(address) as channel:
-                yield Front(cache, inference_pb2_grpc.InferenceServiceStub(channel))
-
-
-@asynccontextmanager
-async def running(client: CacheClient) -> AsyncIterator[None]:
-    task = asyncio.create_task(client.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-def accepted(key: int) -> cache_pb2.SessionResponse:
-    return cache_pb2.SessionResponse(accepted=[cache_pb2.Accepted(key=key)])
 
 
 async def test_deadline_and_trace_context_of_the_caller_reach_the_manager(front: Front) -> None:
@@ -80,6 +35,24 @@ async def test_a_caller_without_either_has_neither(
     assert not submit.HasField("remaining")
     assert submit.traceparent == ""
     call.cancel()
+
+
+@pytest.mark.parametrize("rpc", ["Generate", "Chat", "Complete"])
+async def test_priority_and_cache_salt_reach_the_manager(rpc: str, front: Front) -> None:
+    request = {
+        "Generate": pb.GenerateRequest(text="Hi"),
+        "Chat": pb.ChatRequest(messages=[pb.ChatMessage(role="user", content="Hi")]),
+        "Complete": pb.CompleteRequest(text="Hi"),
+    }[rpc]
+    plain = getattr(front.stub, rpc)(request)
+    submit = await front.cache.next("submit")
+    assert (submit.priority, submit.cache_salt) == (0, "")
+    request.priority, request.cache_salt = -7, "tenant"
+    other = getattr(front.stub, rpc)(request)
+    submit = await front.cache.next("submit")
+    assert (submit.priority, submit.cache_salt) == (-7, "tenant")
+    plain.cancel()
+    other.cancel()
 
 
 @pytest.mark.parametrize("in_one_message", [True, False])

@@ -10,9 +10,11 @@ from gateway.stop_strings import StopStrings
 from servicekit.errors import InvalidArgument, Reason
 
 
-def stream(stops: list[str], pieces: list[str]) -> tuple[list[str], str | None]:
+def stream(
+    stops: list[str], pieces: list[str], *, include_stop: bool = False
+) -> tuple[list[str], str | None]:
     """What each piece releases, then the end of the text; and the stop string matched."""
-    stop_strings = StopStrings(stops)
+    stop_strings = StopStrings(stops, include_stop=include_stop)
     released = [*map(stop_strings.push, pieces), stop_strings.flush()]
     return released, stop_strings.matched
 
@@ -61,6 +63,20 @@ def test_case_7_4_nothing_comes_after_the_match() -> None:
     assert stream(["b"], ["abc", "def"]) == (["a", "", ""], "b")
 
 
+@pytest.mark.parametrize(
+    ("stops", "pieces", "released"),
+    [
+        (["own fox"], ["The br", "own", " f", "ox jumps"], ["The br", "", "", "own fox", ""]),
+        (["b"], ["abc", "def"], ["ab", "", ""]),
+        (["abc"], ["ab"], ["", "ab"]),
+    ],
+)
+def test_a_match_that_is_included_is_released_at_once_and_ends_the_text(
+    stops: list[str], pieces: list[str], released: list[str]
+) -> None:
+    assert stream(stops, pieces, include_stop=True)[0] == released
+
+
 def test_text_is_released_as_soon_as_it_can_be_no_stop_string() -> None:
     assert stream(["own fox"], [" br", "own", " f", "ish"])[0] == [" br", "", "", "own fish", ""]
     assert stream(["aab"], ["aaa", "a", "c"])[0] == ["a", "a", "aac", ""]
@@ -80,13 +96,19 @@ def test_an_empty_stop_string_is_refused_by_field() -> None:
 letters = st.text("abé", min_size=1, max_size=4)
 
 
-@given(stops=st.lists(letters, max_size=4), pieces=st.lists(st.text("abé", max_size=5), max_size=8))
+@given(
+    stops=st.lists(letters, max_size=4),
+    pieces=st.lists(st.text("abé", max_size=5), max_size=8),
+    include_stop=st.booleans(),
+)
 def test_case_7_4_the_stream_equals_the_whole_however_it_is_cut(
-    stops: list[str], pieces: list[str]
+    stops: list[str], pieces: list[str], include_stop: bool
 ) -> None:
     """Stream == non-stream, and what is held at any time may still become a stop (case 7.4)."""
-    stop_strings = StopStrings(stops)
+    stop_strings = StopStrings(stops, include_stop=include_stop)
     expected = whole(stops, "".join(pieces))
+    if include_stop:
+        expected = (expected[0] + (expected[1] or ""), expected[1])
     seen = released = ""
     for piece in pieces:
         seen += piece

@@ -71,6 +71,25 @@ def test_case_7_4_a_stop_string_in_the_last_token_of_a_character(byte_level: Tok
     assert (stream.stopped, stream.kept_tokens) == ("👍", 1)
 
 
+def test_a_stop_string_that_is_included_comes_with_its_tokens(byte_level: Tokenizer) -> None:
+    ids = byte_level.encode("The quick brown fox jumps")
+    stop_end = len(byte_level.encode("The quick brown fox"))
+    stream = TextStream(byte_level, [], ["own fox"], include_stop=True)
+    deltas = [stream.push([token_id]) for token_id in ids]
+    assert "".join(delta.text for delta in deltas) == "The quick brown fox"
+    assert [token_id for delta in deltas for token_id in delta.token_ids] == ids[:stop_end]
+    assert (stream.stopped, stream.kept_tokens) == ("own fox", stop_end)
+
+
+def test_a_token_that_goes_on_after_an_included_stop_string_is_kept_but_not_delivered(
+    byte_level: Tokenizer,
+) -> None:
+    (quick,) = ids_of(byte_level, "ick")
+    stream = TextStream(byte_level, [], ["i"], include_stop=True)
+    assert stream.push([quick]) == Delta("i", ())
+    assert (stream.stopped, stream.kept_tokens) == ("i", 1)
+
+
 @pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
 def test_a_kept_character_keeps_all_of_its_tokens(tiny: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = tiny[kind]
@@ -131,6 +150,13 @@ def test_an_end_token_between_held_tokens_waits_for_its_turn(byte_level: Tokeniz
     assert stream.push([a]) == Delta("ab", (a, end, b))
 
 
+def test_a_shown_id_has_its_text_though_it_is_special(byte_level: Tokenizer) -> None:
+    (end,) = ids_of(byte_level, "<|end|>")
+    ids = [*byte_level.encode("a"), end, *ids_of(byte_level, "<s>")]
+    stream = TextStream(byte_level, [end], shown_ids=frozenset([end]))
+    assert stream.push(ids) == Delta("a<|end|>", tuple(ids))
+
+
 @pytest.mark.parametrize("text", [KOREAN, THAI, EMOJI, CHINESE])
 @pytest.mark.parametrize("burst_len", [1, 2, 5])
 def test_case_7_1_bursts_do_not_change_the_text(
@@ -155,13 +181,20 @@ def test_any_bursts_give_the_same_text_ids_and_count(tiny: dict[str, Tokenizer],
     stops = st.lists(st.sampled_from(pieces), max_size=3)
 
     @settings(max_examples=300, deadline=None)
-    @given(prompt_ids=st.lists(token_ids, max_size=3), bursts=bursts, stops=stops)
-    def check(prompt_ids: list[int], bursts: list[list[int]], stops: list[str]) -> None:
+    @given(
+        prompt_ids=st.lists(token_ids, max_size=3),
+        bursts=bursts,
+        stops=stops,
+        include_stop=st.booleans(),
+    )
+    def check(
+        prompt_ids: list[int], bursts: list[list[int]], stops: list[str], include_stop: bool
+    ) -> None:
         ids = [token_id for burst in bursts for token_id in burst]
-        stop_strings = StopStrings(stops)
+        stop_strings = StopStrings(stops, include_stop=include_stop)
         kept = stop_strings.push(text_of(tokenizer, prompt_ids, ids)) + stop_strings.flush()
 
-        stream = TextStream(tokenizer, prompt_ids, stops)
+        stream = TextStream(tokenizer, prompt_ids, stops, include_stop=include_stop)
         deltas = [*map(stream.push, bursts), stream.finish()]
         delivered = [token_id for delta in deltas for token_id in delta.token_ids]
         assert "".join(delta.text for delta in deltas) == kept
@@ -179,7 +212,7 @@ def test_any_bursts_give_the_same_text_ids_and_count(tiny: dict[str, Tokenizer],
             assert stream.kept_tokens == max(covering, len(delivered))
             assert kept.startswith(text_of(tokenizer, prompt_ids, delivered))
 
-        one_by_one = TextStream(tokenizer, prompt_ids, stops)
+        one_by_one = TextStream(tokenizer, prompt_ids, stops, include_stop=include_stop)
         again = [*(one_by_one.push([token_id]) for token_id in ids), one_by_one.finish()]
         assert [token_id for delta in again for token_id in delta.token_ids] == delivered
         assert one_by_one.kept_tokens == stream.kept_tokens

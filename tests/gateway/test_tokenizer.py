@@ -68,6 +68,17 @@ def test_case_7_5_a_chat_whose_template_writes_no_bos_gets_none(tmp_path: Path) 
     assert num_bos(tokenizer, tokenizer.encode_chat([ChatMessage("user", "Hello")])) == 0
 
 
+def test_special_tokens_are_added_or_not_as_asked(tmp_path: Path) -> None:
+    tokenizer = with_bos(tmp_path, WITH_BOS)
+    bare = tokenizer.encode("Hi", add_special_tokens=False)
+    assert tokenizer.encode("Hi") == [tokenizer.bos_token_id, *bare]
+    doubled = tokenizer.encode("<s><s>Hi", add_special_tokens=False)
+    assert num_bos(tokenizer, doubled) == 2, "nothing was added, so nothing is taken away"
+    for asked in (False, True):
+        ids = tokenizer.encode_chat([("user", "Hi")], add_special_tokens=asked)
+        assert num_bos(tokenizer, ids) == 1
+
+
 def test_a_tokenizer_that_adds_no_bos_is_left_as_it_is(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(save_model_dir(tmp_path, byte_level_backend()))
     assert num_bos(tokenizer, tokenizer.encode("Hi")) == 0
@@ -109,6 +120,26 @@ def test_a_chat_without_messages_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument) as caught:
         Tokenizer.load(model_dir).encode_chat([])
     assert caught.value.reason is Reason.EMPTY_PROMPT
+
+
+WITH_TOOLS = "{% for t in tools or [] %}<{{ t['name'] }}>{% endfor %}" + TURNS
+
+
+def test_tools_and_further_members_of_messages_are_the_templates_to_use(tmp_path: Path) -> None:
+    template = WITH_TOOLS + "{{ messages[-1]['tool_calls'][0] }}"
+    model_dir = save_model_dir(tmp_path, byte_level_backend(), chat_template=template)
+    tokenizer = Tokenizer.load(model_dir)
+    messages = [("user", "Hi"), ChatMessage("assistant", "", {"tool_calls": ["call"]})]
+    assert tokenizer.render_chat(messages, tools=[{"name": "f"}]) == "<f>user:Hi assistant: call"
+    assert tokenizer.render_chat(messages) == "user:Hi assistant: call"
+
+
+def test_tools_that_the_template_would_leave_out_are_refused(tmp_path: Path) -> None:
+    model_dir = save_model_dir(tmp_path, byte_level_backend(), chat_template=TURNS)
+    tokenizer = Tokenizer.load(model_dir)
+    with pytest.raises(InvalidArgument, match="has no place for tools") as caught:
+        tokenizer.encode_chat([("user", "Hi")], tools=[{"name": "f"}])
+    assert (caught.value.reason, caught.value.metadata["field"]) == (Reason.CHAT_TEMPLATE, "tools")
 
 
 A, B, C = 300, 301, 1  # C is </s>

@@ -25,41 +25,59 @@ _sym_db = _symbol_database.Default()
 from pagewire.v1 import sampling_pb2 as pagewire_dot_v1_dot_sampling__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpagewire/v1/inference.proto\x12\x0bpagewire.v1\x1a\x1apagewire/v1/sampling.proto\"\xd0\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.TokenIdsH\x00\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.pagewire.v1.SamplingParams\x12%\n\x04stop\x18\x05 \x01(\x0b\x32\x17.pagewire.v1.StopParams\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x08\n\x06prompt\"\x94\x01\n\x10GenerateResponse\x12\'\n\x07started\x18\x01 \x01(\x0b\x32\x14.pagewire.v1.StartedH\x00\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.pagewire.v1.DeltaH\x00\x12)\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"\xb2\x01\n\x0b\x43hatRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12*\n\x08messages\x18\x02 \x03(\x0b\x32\x18.pagewire.v1.ChatMessage\x12-\n\x08sampling\x18\x03 \x01(\x0b\x32\x1b.pagewire.v1.SamplingParams\x12%\n\x04stop\x18\x04 \x01(\x0b\x32\x17.pagewire.v1.StopParams\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"\x90\x01\n\x0c\x43hatResponse\x12\'\n\x07started\x18\x01 \x01(\x0b\x32\x14.pagewire.v1.StartedH\x00\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.pagewire.v1.DeltaH\x00\x12)\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"\xd0\x01\n\x0f\x43ompleteRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.TokenIdsH\x00\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.pagewire.v1.SamplingParams\x12%\n\x04stop\x18\x05 \x01(\x0b\x32\x17.pagewire.v1.StopParams\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\x08\n\x06prompt\"p\n\x10\x43ompleteResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x0f\x12\'\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x15.pagewire.v1.Finished\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x0f\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xa8\x01\n\nStopParams\x12\x17\n\nmax_tokens\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07strings\x18\x02 \x03(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x0f\x12\x17\n\nignore_eos\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x05 \x01(\x05H\x02\x88\x01\x01\x42\r\n\x0b_max_tokensB\r\n\x0b_ignore_eosB\r\n\x0b_min_tokens\"4\n\x07Started\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\x05\"(\n\x05\x44\x65lta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\x0f\"\xbb\x01\n\x08\x46inished\x12)\n\x06reason\x18\x01 \x01(\x0e\x32\x19.pagewire.v1.FinishReason\x12\x16\n\x0c\x65nd_token_id\x18\x02 \x01(\x05H\x00\x12\x17\n\rstop_token_id\x18\x03 \x01(\x05H\x00\x12\x15\n\x0bstop_string\x18\x04 \x01(\tH\x00\x12!\n\x05usage\x18\x05 \x01(\x0b\x32\x12.pagewire.v1.Usage\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\tB\t\n\x07matched\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x05\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\x05\x12\x15\n\rcached_tokens\x18\x03 \x01(\x05*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xe5\x01\n\x10InferenceService\x12I\n\x08Generate\x12\x1c.pagewire.v1.GenerateRequest\x1a\x1d.pagewire.v1.GenerateResponse0\x01\x12=\n\x04\x43hat\x12\x18.pagewire.v1.ChatRequest\x1a\x19.pagewire.v1.ChatResponse0\x01\x12G\n\x08\x43omplete\x12\x1c.pagewire.v1.CompleteRequest\x1a\x1d.pagewire.v1.CompleteResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpagewire/v1/inference.proto\x12\x0bpagewire.v1\x1a\x1apagewire/v1/sampling.proto\"\xf6\x01\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.TokenIdsH\x00\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.pagewire.v1.SamplingParams\x12%\n\x04stop\x18\x05 \x01(\x0b\x32\x17.pagewire.v1.StopParams\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x10\n\x08priority\x18\x07 \x01(\x05\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"\x94\x01\n\x10GenerateResponse\x12\'\n\x07started\x18\x01 \x01(\x0b\x32\x14.pagewire.v1.StartedH\x00\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.pagewire.v1.DeltaH\x00\x12)\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"\xd8\x01\n\x0b\x43hatRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12*\n\x08messages\x18\x02 \x03(\x0b\x32\x18.pagewire.v1.ChatMessage\x12-\n\x08sampling\x18\x03 \x01(\x0b\x32\x1b.pagewire.v1.SamplingParams\x12%\n\x04stop\x18\x04 \x01(\x0b\x32\x17.pagewire.v1.StopParams\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x10\n\x08priority\x18\x06 \x01(\x05\x12\x12\n\ncache_salt\x18\x07 \x01(\t\"\x90\x01\n\x0c\x43hatResponse\x12\'\n\x07started\x18\x01 \x01(\x0b\x32\x14.pagewire.v1.StartedH\x00\x12#\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x12.pagewire.v1.DeltaH\x00\x12)\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"\xf6\x01\n\x0f\x43ompleteRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12*\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x15.pagewire.v1.TokenIdsH\x00\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.pagewire.v1.SamplingParams\x12%\n\x04stop\x18\x05 \x01(\x0b\x32\x17.pagewire.v1.StopParams\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x10\n\x08priority\x18\x07 \x01(\x05\x12\x12\n\ncache_salt\x18\x08 \x01(\tB\x08\n\x06prompt\"\x9d\x01\n\x10\x43ompleteResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x0f\x12\'\n\x08\x66inished\x18\x04 \x01(\x0b\x32\x15.pagewire.v1.Finished\x12+\n\x08logprobs\x18\x05 \x03(\x0b\x32\x19.pagewire.v1.TokenLogprob\"\xc7\x01\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12)\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x19.pagewire.v1.ChatMessagesH\x00\x12\x1f\n\x12\x61\x64\x64_special_tokens\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x18\n\x0bwith_pieces\x18\x05 \x01(\x08H\x02\x88\x01\x01\x42\x08\n\x06promptB\x15\n\x13_add_special_tokensB\x0e\n\x0c_with_pieces\"5\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\x0f\x12\x0e\n\x06pieces\x18\x02 \x03(\t\"o\n\x11\x44\x65tokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\x0f\x12 \n\x13skip_special_tokens\x18\x03 \x01(\x08H\x00\x88\x01\x01\x42\x16\n\x14_skip_special_tokens\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"$\n\rCancelRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\"<\n\x0e\x43\x61ncelResponse\x12\x15\n\rcancelled_ids\x18\x01 \x03(\t\x12\x13\n\x0bunknown_ids\x18\x02 \x03(\t\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\x0f\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\":\n\x0c\x43hatMessages\x12*\n\x08messages\x18\x01 \x03(\x0b\x32\x18.pagewire.v1.ChatMessage\"\xd4\x01\n\nStopParams\x12\x17\n\nmax_tokens\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07strings\x18\x02 \x03(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x0f\x12\x17\n\nignore_eos\x18\x04 \x01(\x08H\x01\x88\x01\x01\x12\x17\n\nmin_tokens\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x19\n\x0cinclude_stop\x18\x06 \x01(\x08H\x03\x88\x01\x01\x42\r\n\x0b_max_tokensB\r\n\x0b_ignore_eosB\r\n\x0b_min_tokensB\x0f\n\r_include_stop\"4\n\x07Started\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\x05\"U\n\x05\x44\x65lta\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\x0f\x12+\n\x08logprobs\x18\x03 \x03(\x0b\x32\x19.pagewire.v1.TokenLogprob\"E\n\x0cTokenLogprob\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12$\n\x03top\x18\x02 \x03(\x0b\x32\x17.pagewire.v1.TopLogprob\"/\n\nTopLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x02\"\xbb\x01\n\x08\x46inished\x12)\n\x06reason\x18\x01 \x01(\x0e\x32\x19.pagewire.v1.FinishReason\x12\x16\n\x0c\x65nd_token_id\x18\x02 \x01(\x05H\x00\x12\x17\n\rstop_token_id\x18\x03 \x01(\x05H\x00\x12\x15\n\x0bstop_string\x18\x04 \x01(\tH\x00\x12!\n\x05usage\x18\x05 \x01(\x0b\x32\x12.pagewire.v1.Usage\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\tB\t\n\x07matched\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x05\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\x05\x12\x15\n\rcached_tokens\x18\x03 \x01(\x05*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xc0\x03\n\x10InferenceService\x12I\n\x08Generate\x12\x1c.pagewire.v1.GenerateRequest\x1a\x1d.pagewire.v1.GenerateResponse0\x01\x12=\n\x04\x43hat\x12\x18.pagewire.v1.ChatRequest\x1a\x19.pagewire.v1.ChatResponse0\x01\x12G\n\x08\x43omplete\x12\x1c.pagewire.v1.CompleteRequest\x1a\x1d.pagewire.v1.CompleteResponse\x12G\n\x08Tokenize\x12\x1c.pagewire.v1.TokenizeRequest\x1a\x1d.pagewire.v1.TokenizeResponse\x12M\n\nDetokenize\x12\x1e.pagewire.v1.DetokenizeRequest\x1a\x1f.pagewire.v1.DetokenizeResponse\x12\x41\n\x06\x43\x61ncel\x12\x1a.pagewire.v1.CancelRequest\x1a\x1b.pagewire.v1.CancelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=1697
-  _globals['_FINISHREASON']._serialized_end=1792
+  _globals['_FINISHREASON']._serialized_start=2632
+  _globals['_FINISHREASON']._serialized_end=2727
   _globals['_GENERATEREQUEST']._serialized_start=73
-  _globals['_GENERATEREQUEST']._serialized_end=281
-  _globals['_GENERATERESPONSE']._serialized_start=284
-  _globals['_GENERATERESPONSE']._serialized_end=432
-  _globals['_CHATREQUEST']._serialized_start=435
-  _globals['_CHATREQUEST']._serialized_end=613
-  _globals['_CHATRESPONSE']._serialized_start=616
-  _globals['_CHATRESPONSE']._serialized_end=760
-  _globals['_COMPLETEREQUEST']._serialized_start=763
-  _globals['_COMPLETEREQUEST']._serialized_end=971
-  _globals['_COMPLETERESPONSE']._serialized_start=973
-  _globals['_COMPLETERESPONSE']._serialized_end=1085
-  _globals['_TOKENIDS']._serialized_start=1087
-  _globals['_TOKENIDS']._serialized_end=1110
-  _globals['_CHATMESSAGE']._serialized_start=1112
-  _globals['_CHATMESSAGE']._serialized_end=1156
-  _globals['_STOPPARAMS']._serialized_start=1159
-  _globals['_STOPPARAMS']._serialized_end=1327
-  _globals['_STARTED']._serialized_start=1329
-  _globals['_STARTED']._serialized_end=1381
-  _globals['_DELTA']._serialized_start=1383
-  _globals['_DELTA']._serialized_end=1423
-  _globals['_FINISHED']._serialized_start=1426
-  _globals['_FINISHED']._serialized_end=1613
-  _globals['_USAGE']._serialized_start=1615
-  _globals['_USAGE']._serialized_end=1695
-  _globals['_INFERENCESERVICE']._serialized_start=1795
-  _globals['_INFERENCESERVICE']._serialized_end=2024
+  _globals['_GENERATEREQUEST']._serialized_end=319
+  _globals['_GENERATERESPONSE']._serialized_start=322
+  _globals['_GENERATERESPONSE']._serialized_end=470
+  _globals['_CHATREQUEST']._serialized_start=473
+  _globals['_CHATREQUEST']._serialized_end=689
+  _globals['_CHATRESPONSE']._serialized_start=692
+  _globals['_CHATRESPONSE']._serialized_end=836
+  _globals['_COMPLETEREQUEST']._serialized_start=839
+  _globals['_COMPLETEREQUEST']._serialized_end=1085
+  _globals['_COMPLETERESPONSE']._serialized_start=1088
+  _globals['_COMPLETERESPONSE']._serialized_end=1245
+  _globals['_TOKENIZEREQUEST']._serialized_start=1248
+  _globals['_TOKENIZEREQUEST']._serialized_end=1447
+  _globals['_TOKENIZERESPONSE']._serialized_start=1449
+  _globals['_TOKENIZERESPONSE']._serialized_end=1502
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1504
+  _globals['_DETOKENIZEREQUEST']._serialized_end=1615
+  _globals['_DETOKENIZERESPONSE']._serialized_start=1617
+  _globals['_DETOKENIZERESPONSE']._serialized_end=1651
+  _globals['_CANCELREQUEST']._serialized_start=1653
+  _globals['_CANCELREQUEST']._serialized_end=1689
+  _globals['_CANCELRESPONSE']._serialized_start=1691
+  _globals['_CANCELRESPONSE']._serialized_end=1751
+  _globals['_TOKENIDS']._serialized_start=1753
+  _globals['_TOKENIDS']._serialized_end=1776
+  _globals['_CHATMESSAGE']._serialized_start=1778
+  _globals['_CHATMESSAGE']._serialized_end=1822
+  _globals['_CHATMESSAGES']._serialized_start=1824
+  _globals['_CHATMESSAGES']._serialized_end=1882
+  _globals['_STOPPARAMS']._serialized_start=1885
+  _globals['_STOPPARAMS']._serialized_end=2097
+  _globals['_STARTED']._serialized_start=2099
+  _globals['_STARTED']._serialized_end=2151
+  _globals['_DELTA']._serialized_start=2153
+  _globals['_DELTA']._serialized_end=2238
+  _globals['_TOKENLOGPROB']._serialized_start=2240
+  _globals['_TOKENLOGPROB']._serialized_end=2309
+  _globals['_TOPLOGPROB']._serialized_start=2311
+  _globals['_TOPLOGPROB']._serialized_end=2358
+  _globals['_FINISHED']._serialized_start=2361
+  _globals['_FINISHED']._serialized_end=2548
+  _globals['_USAGE']._serialized_start=2550
+  _globals['_USAGE']._serialized_end=2630
+  _globals['_INFERENCESERVICE']._serialized_start=2730
+  _globals['_INFERENCESERVICE']._serialized_end=3178
 # @@protoc_insertion_point(module_scope)

@@ -30,6 +30,7 @@ class InferenceServiceStub:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+    CANCELLED CANCELLED (somebody named the request in Cancel);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
@@ -54,6 +55,21 @@ class InferenceServiceStub:
                 request_serializer=pagewire_dot_v1_dot_inference__pb2.CompleteRequest.SerializeToString,
                 response_deserializer=pagewire_dot_v1_dot_inference__pb2.CompleteResponse.FromString,
                 _registered_method=True)
+        self.Tokenize = channel.unary_unary(
+                '/pagewire.v1.InferenceService/Tokenize',
+                request_serializer=pagewire_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=pagewire_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+                _registered_method=True)
+        self.Detokenize = channel.unary_unary(
+                '/pagewire.v1.InferenceService/Detokenize',
+                request_serializer=pagewire_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+                response_deserializer=pagewire_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+                _registered_method=True)
+        self.Cancel = channel.unary_unary(
+                '/pagewire.v1.InferenceService/Cancel',
+                request_serializer=pagewire_dot_v1_dot_inference__pb2.CancelRequest.SerializeToString,
+                response_deserializer=pagewire_dot_v1_dot_inference__pb2.CancelResponse.FromString,
+                _registered_method=True)
 
 
 class InferenceServiceServicer:
@@ -61,6 +77,7 @@ class InferenceServiceServicer:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+    CANCELLED CANCELLED (somebody named the request in Cancel);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
@@ -88,6 +105,31 @@ class InferenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Tokenize(self, request, context):
+        """Tokenize tells which ids a prompt becomes; nothing runs. Safe to retry.
+        Errors: INVALID_ARGUMENT EMPTY_PROMPT, CHAT_TEMPLATE; NOT_FOUND MODEL_NOT_FOUND; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Detokenize(self, request, context):
+        """Detokenize tells the text of ids; nothing runs. Safe to retry.
+        Errors: INVALID_ARGUMENT INVALID_FIELD, TOKEN_OUT_OF_VOCAB; NOT_FOUND MODEL_NOT_FOUND; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cancel(self, request, context):
+        """Cancel ends live requests of this gateway, whoever sent them: their calls end with CANCELLED after the tokens that came before,
+        and their pages go back with the next plan. Their ids are free at once, so a retry is safe, but ends a successor of that id too.
+        Errors: INVALID_ARGUMENT INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -106,6 +148,21 @@ def add_InferenceServiceServicer_to_server(servicer, server):
                     request_deserializer=pagewire_dot_v1_dot_inference__pb2.CompleteRequest.FromString,
                     response_serializer=pagewire_dot_v1_dot_inference__pb2.CompleteResponse.SerializeToString,
             ),
+            'Tokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tokenize,
+                    request_deserializer=pagewire_dot_v1_dot_inference__pb2.TokenizeRequest.FromString,
+                    response_serializer=pagewire_dot_v1_dot_inference__pb2.TokenizeResponse.SerializeToString,
+            ),
+            'Detokenize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Detokenize,
+                    request_deserializer=pagewire_dot_v1_dot_inference__pb2.DetokenizeRequest.FromString,
+                    response_serializer=pagewire_dot_v1_dot_inference__pb2.DetokenizeResponse.SerializeToString,
+            ),
+            'Cancel': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cancel,
+                    request_deserializer=pagewire_dot_v1_dot_inference__pb2.CancelRequest.FromString,
+                    response_serializer=pagewire_dot_v1_dot_inference__pb2.CancelResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'pagewire.v1.InferenceService', rpc_method_handlers)
@@ -119,6 +176,7 @@ class InferenceService:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+    CANCELLED CANCELLED (somebody named the request in Cancel);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
@@ -193,6 +251,87 @@ class InferenceService:
             '/pagewire.v1.InferenceService/Complete',
             pagewire_dot_v1_dot_inference__pb2.CompleteRequest.SerializeToString,
             pagewire_dot_v1_dot_inference__pb2.CompleteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.v1.InferenceService/Tokenize',
+            pagewire_dot_v1_dot_inference__pb2.TokenizeRequest.SerializeToString,
+            pagewire_dot_v1_dot_inference__pb2.TokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Detokenize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.v1.InferenceService/Detokenize',
+            pagewire_dot_v1_dot_inference__pb2.DetokenizeRequest.SerializeToString,
+            pagewire_dot_v1_dot_inference__pb2.DetokenizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cancel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pagewire.v1.InferenceService/Cancel',
+            pagewire_dot_v1_dot_inference__pb2.CancelRequest.SerializeToString,
+            pagewire_dot_v1_dot_inference__pb2.CancelResponse.FromString,
             options,
             channel_credentials,
             insecure,

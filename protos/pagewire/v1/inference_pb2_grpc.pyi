@@ -31,6 +31,7 @@ class InferenceServiceStub:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
       NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+      CANCELLED CANCELLED (somebody named the request in Cancel);
       UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
@@ -49,6 +50,19 @@ class InferenceServiceStub:
     """
     Complete: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CompleteRequest, _inference_pb2.CompleteResponse]
     """Complete is Generate folded into one answer, for clients that do not stream. Errors: see the service."""
+    Tokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]
+    """Tokenize tells which ids a prompt becomes; nothing runs. Safe to retry.
+    Errors: INVALID_ARGUMENT EMPTY_PROMPT, CHAT_TEMPLATE; NOT_FOUND MODEL_NOT_FOUND; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE.
+    """
+    Detokenize: _grpc.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]
+    """Detokenize tells the text of ids; nothing runs. Safe to retry.
+    Errors: INVALID_ARGUMENT INVALID_FIELD, TOKEN_OUT_OF_VOCAB; NOT_FOUND MODEL_NOT_FOUND; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE.
+    """
+    Cancel: _grpc.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]
+    """Cancel ends live requests of this gateway, whoever sent them: their calls end with CANCELLED after the tokens that came before,
+    and their pages go back with the next plan. Their ids are free at once, so a retry is safe, but ends a successor of that id too.
+    Errors: INVALID_ARGUMENT INVALID_FIELD.
+    """
 
 @_typing.type_check_only
 class InferenceServiceAsyncStub(InferenceServiceStub):
@@ -56,6 +70,7 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
       NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+      CANCELLED CANCELLED (somebody named the request in Cancel);
       UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
@@ -71,12 +86,26 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     """
     Complete: _aio.UnaryUnaryMultiCallable[_inference_pb2.CompleteRequest, _inference_pb2.CompleteResponse]  # type: ignore[assignment]
     """Complete is Generate folded into one answer, for clients that do not stream. Errors: see the service."""
+    Tokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.TokenizeRequest, _inference_pb2.TokenizeResponse]  # type: ignore[assignment]
+    """Tokenize tells which ids a prompt becomes; nothing runs. Safe to retry.
+    Errors: INVALID_ARGUMENT EMPTY_PROMPT, CHAT_TEMPLATE; NOT_FOUND MODEL_NOT_FOUND; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE.
+    """
+    Detokenize: _aio.UnaryUnaryMultiCallable[_inference_pb2.DetokenizeRequest, _inference_pb2.DetokenizeResponse]  # type: ignore[assignment]
+    """Detokenize tells the text of ids; nothing runs. Safe to retry.
+    Errors: INVALID_ARGUMENT INVALID_FIELD, TOKEN_OUT_OF_VOCAB; NOT_FOUND MODEL_NOT_FOUND; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE.
+    """
+    Cancel: _aio.UnaryUnaryMultiCallable[_inference_pb2.CancelRequest, _inference_pb2.CancelResponse]  # type: ignore[assignment]
+    """Cancel ends live requests of this gateway, whoever sent them: their calls end with CANCELLED after the tokens that came before,
+    and their pages go back with the next plan. Their ids are free at once, so a retry is safe, but ends a successor of that id too.
+    Errors: INVALID_ARGUMENT INVALID_FIELD.
+    """
 
 class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """InferenceService is the public surface: text or token ids in, text and token ids out.
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
       NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+      CANCELLED CANCELLED (somebody named the request in Cancel);
       UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
@@ -108,5 +137,36 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inference_pb2.CompleteResponse, _abc.Awaitable[_inference_pb2.CompleteResponse]]:
         """Complete is Generate folded into one answer, for clients that do not stream. Errors: see the service."""
+
+    @_abc_1.abstractmethod
+    def Tokenize(
+        self,
+        request: _inference_pb2.TokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.TokenizeResponse, _abc.Awaitable[_inference_pb2.TokenizeResponse]]:
+        """Tokenize tells which ids a prompt becomes; nothing runs. Safe to retry.
+        Errors: INVALID_ARGUMENT EMPTY_PROMPT, CHAT_TEMPLATE; NOT_FOUND MODEL_NOT_FOUND; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE.
+        """
+
+    @_abc_1.abstractmethod
+    def Detokenize(
+        self,
+        request: _inference_pb2.DetokenizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.DetokenizeResponse, _abc.Awaitable[_inference_pb2.DetokenizeResponse]]:
+        """Detokenize tells the text of ids; nothing runs. Safe to retry.
+        Errors: INVALID_ARGUMENT INVALID_FIELD, TOKEN_OUT_OF_VOCAB; NOT_FOUND MODEL_NOT_FOUND; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE.
+        """
+
+    @_abc_1.abstractmethod
+    def Cancel(
+        self,
+        request: _inference_pb2.CancelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inference_pb2.CancelResponse, _abc.Awaitable[_inference_pb2.CancelResponse]]:
+        """Cancel ends live requests of this gateway, whoever sent them: their calls end with CANCELLED after the tokens that came before,
+        and their pages go back with the next plan. Their ids are free at once, so a retry is safe, but ends a successor of that id too.
+        Errors: INVALID_ARGUMENT INVALID_FIELD.
+        """
 
 def add_InferenceServiceServicer_to_server(servicer: InferenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

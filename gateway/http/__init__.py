@@ -1,0 +1,1 @@
+"""The OpenAI surface: decodes HTTP, asks for answers, encodes them. Knows no gRPC."""

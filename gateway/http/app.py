@@ -1,0 +1,46 @@
+"""The application: routes, and what stands around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from gateway.http.about import about_routes
+from gateway.http.body_limit import BodyLimit
+from gateway.http.chat import chat_routes
+from gateway.http.chat_request import ChatRequest
+from gateway.http.completion_request import CompletionRequest
+from gateway.http.completions import completion_routes
+from gateway.http.edge import Edge
+from gateway.http.front import Front
+from gateway.http.refusal import refuse_fields, refuse_request
+from gateway.http.tokens import token_routes
+
+
+def create_app(front: Front, max_message_bytes: int) -> FastAPI:
+    """Serves `front` to whoever asks in OpenAI's words."""
+    app = FastAPI(
+        title="Pagewire",
+        description="OpenAI's HTTP API over one model.",
+        version="v1",
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    for routes in (chat_routes, completion_routes, token_routes, about_routes):
+        app.include_router(routes(front))
+    app.add_exception_handler(RequestValidationError, refuse_fields)
+    app.add_exception_handler(HTTPException, refuse_request)
+    app.add_middleware(BodyLimit, max_bytes=max_message_bytes)
+    app.add_middleware(Edge, totals=front.totals)  # the last one added is the outermost
+    _name_model(app.openapi(), front.model.name)
+    return app
+
+
+def _name_model(document: dict[str, Any], name: str) -> None:
+    for request in (ChatRequest, CompletionRequest):
+        schema = document["components"]["schemas"][request.__name__]
+        schema["properties"]["model"]["enum"] = [name]

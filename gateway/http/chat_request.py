@@ -1,0 +1,137 @@
+"""What /v1/chat/completions takes: a conversation, and tools that its template may tell of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.http.answer_request import LOGPROBS, AnswerRequest
+from gateway.http.fields import Asked, Int32, Only, either, one_of
+from gateway.tokenizer import ChatMessage
+
+CONTENT = "a text, or a list of parts of type text"
+TOOLS = "For the chat template. A call comes as the model writes it, in the answer's text."
+
+
+class TextPart(Asked):
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(Asked):
+    name: str
+    arguments: str = Field(description="A JSON object.")
+
+    @field_validator("arguments")
+    @classmethod
+    def _check_arguments(cls, arguments: str) -> str:
+        try:
+            is_object = isinstance(json.loads(arguments), dict)
+        except (ValueError, RecursionError):
+            is_object = False
+        if not is_object:
+            raise PydanticCustomError("no_object", "Input should be the text of a JSON object")
+        return arguments
+
+
+class ToolCall(Asked):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+    def as_template_takes_it(self) -> dict[str, Any]:
+        function = {"name": self.function.name, "arguments": json.loads(self.function.arguments)}
+        return {"id": self.id, "type": self.type, "function": function}
+
+
+class Message(Asked):
+    model_config = ConfigDict(
+        json_schema_extra=either(
+            {"content": {"type": ["string", "array"]}},
+            {"tool_calls": {"type": "array", "minItems": 1}},
+        )
+    )
+    role: str = Field(description="Which ones there are is up to the model's chat template.")
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    content: Annotated[str | list[TextPart] | None, one_of(CONTENT)] = Field(
+        None,
+        description="Parts are joined as they are. Null only beside tool_calls.",
+        validate_default=True,
+    )
+    refusal: str | None = Field(None, description="As answers have it; nothing is done with it.")
+
+    @field_validator("content")
+    @classmethod
+    def _check_content(
+        cls, content: str | list[TextPart] | None, fields: ValidationInfo
+    ) -> str | list[TextPart] | None:
+        if content is None and not fields.data.get("tool_calls"):
+            raise PydanticCustomError("no_content", "Input should be {words}", {"words": CONTENT})
+        return content
+
+    def as_template_takes_it(self) -> ChatMessage:
+        parts = self.content or ""
+        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
+        more: dict[str, Any] = {}
+        if self.name is not None:
+            more["name"] = self.name
+        if self.tool_calls:
+            more["tool_calls"] = [call.as_template_takes_it() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            more["tool_call_id"] = self.tool_call_id
+        return ChatMessage(self.role, text, more)
+
+
+class Function(Asked):
+    name: str
+    description: str | None = None
+    parameters: dict[str, JsonValue] | None = Field(None, description="A JSON schema.")
+    strict: Annotated[bool | None, Only((None, False), "answers held to a schema")] = None
+
+
+class Tool(Asked):
+    type: Literal["function"]
+    function: Function
+
+
+class ChatRequest(AnswerRequest):
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: Int32 | None = Field(
+        None, description="The newer name of max_tokens.", json_schema_extra={"minimum": 1}
+    )
+    tools: list[Tool] | None = Field(None, description=TOOLS)
+    tool_choice: Annotated[
+        str | dict[str, JsonValue] | None, Only((None, "none", "auto"), "answers held to a call")
+    ] = None
+    response_format: Annotated[
+        dict[str, JsonValue] | None, Only((None, {"type": "text"}), "answers held to a schema")
+    ] = None
+    logprobs: Annotated[bool | None, Only((None, False), LOGPROBS)] = None
+    top_logprobs: Annotated[int | None, Only((None, 0), LOGPROBS)] = None
+
+    @field_validator("max_completion_tokens")
+    @classmethod
+    def _check_max_completion_tokens(cls, newer: int | None, fields: ValidationInfo) -> int | None:
+        if (
+            None not in (newer, fields.data.get("max_tokens"))
+            and newer != fields.data["max_tokens"]
+        ):
+            raise PydanticCustomError("two_bounds", "Input should be left out beside max_tokens")
+        return newer
+
+    def offered_tools(self) -> list[dict[str, Any]]:
+        return [] if self.tool_choice == "none" else tools_for_template(self.tools)
+
+
+def turns_for_template(messages: Sequence[Message]) -> list[ChatMessage]:
+    return [message.as_template_takes_it() for message in messages]
+
+
+def tools_for_template(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:
+    return [tool.model_dump(exclude_unset=True) for tool in tools or ()]

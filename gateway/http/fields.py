@@ -1,0 +1,78 @@
+"""Kinds of fields of requests, and what every request model refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    WrapValidator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+ABOVE_ZERO = 1e-37  # for the document: what the wire between the services tells from zero
+
+
+class Asked(BaseModel):
+    """A body, or a part of one: of the right types, with no field that we do not know."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Marks a field of OpenAI's of which `served` are the only values so far. Others are refused by
+    name with `why`: take the mark away when they are served.
+    """
+
+    served: tuple[Any, ...]
+    why: str
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, schema_of: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._check, schema_of(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, schema_of: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"enum": list(self.served), "description": f"Not supported yet: {self.why}"}
+
+    def _check(self, value: Any) -> Any:
+        if value not in self.served:
+            raise PydanticCustomError("not_served", "{why}", {"why": self.why})
+        return value
+
+
+def one_of(words: str) -> WrapValidator:
+    """Marks a union, whose refusal is then one sentence instead of one for each member."""
+
+    def check(value: Any, validate: Callable[[Any], Any]) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            raise PydanticCustomError(
+                "one_of", "Input should be {words}", {"words": words}
+            ) from None
+
+    return WrapValidator(check)
+
+
+def either(*choices: dict[str, Any]) -> dict[str, Any]:
+    """For the document alone: of fields that are bound up with each other."""
+    return {"anyOf": [{"properties": each, "required": list(each)} for each in choices]}
+
+
+def within(least: float, most: float) -> dict[str, Any]:
+    """For the document alone: the rule's owner enforces it."""
+    return {"minimum": least, "maximum": most}

@@ -1,0 +1,53 @@
+"""What the routes stand on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.answering import Answering
+from gateway.served_model import ServedModel
+from gateway.submission import Limits
+from gateway.tokenizer import Tokenizer
+from gateway.totals import Totals
+from servicekit.errors import NotFound, Reason
+
+
+class Chain(Protocol):
+    """The way to the manager and the runner: `CacheClient`."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether all of it is there."""
+
+    @property
+    def limits(self) -> Limits | None:
+        """Of the runner seen last; None before the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """One model, and everything that answers in its name."""
+
+    model: ServedModel
+    created_s: int  # when it began to be served, in seconds since 1970
+    tokenizer: Tokenizer
+    chain: Chain
+    answering: Answering
+    totals: Totals
+    cut: asyncio.Event = field(default_factory=asyncio.Event)  # set: no more time for answers
+
+    @property
+    def max_seq_len(self) -> int | None:
+        limits = self.chain.limits
+        return None if limits is None else limits.max_seq_len
+
+    def check_model(self, asked: str | None) -> None:
+        """Errors: NotFound when it is another one; None is any."""
+        if asked not in (None, self.model.name):
+            raise NotFound(
+                Reason.MODEL_NOT_FOUND,
+                f"model {asked!r} is not served; {self.model.name!r} is",
+                field="model",
+            )

@@ -1,0 +1,95 @@
+"""The requests whose answers are under way, by the names that their clients know."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeAlias
+
+from servicekit.errors import AlreadyExists, Cancelled, InvalidArgument, Reason
+
+MAX_REQUEST_ID_CHARS = 256
+
+
+End: TypeAlias = Callable[[Cancelled], bool]
+
+
+class LiveRequest:
+    """One of them."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self._end: End | None = None  # None: its prompt is not tokenized yet
+        self._cancelled: Cancelled | None = None
+
+    def ends_by(self, end: End) -> None:
+        """From now on `end` ends it with what it is given, and tells whether it had not ended yet.
+
+        Errors: Cancelled when it was cancelled before.
+        """
+        if self._cancelled is not None:
+            raise self._cancelled
+        self._end = end
+
+    def cancel(self) -> bool:
+        """Whether there was still something to cancel."""
+        self._cancelled = Cancelled(
+            Reason.CANCELLED, f"the request was cancelled: Cancel named {self.request_id!r}"
+        )
+        return self._end is None or self._end(self._cancelled)
+
+
+class CancelledIds(NamedTuple):
+    """What became of the ids that a Cancel named; each once, in their order."""
+
+    cancelled: list[str]
+    unknown: list[str]
+
+
+class LiveRequests:
+    """Owns the names that are taken. A name is free again when its answer ended, or at once when it
+    is cancelled.
+    """
+
+    def __init__(self) -> None:
+        self._live: dict[str, LiveRequest] = {}
+
+    @contextmanager
+    def claimed(self, request_id: str) -> Iterator[LiveRequest]:
+        """Takes the name for as long as the context lasts; makes one up when it is empty.
+
+        Errors: InvalidArgument for one that is too long, AlreadyExists for one that is taken.
+        """
+        live = LiveRequest(self._checked(request_id) or secrets.token_hex(8))
+        self._live[live.request_id] = live
+        try:
+            yield live
+        finally:
+            if self._live.get(live.request_id) is live:  # else a successor may have the name
+                del self._live[live.request_id]
+
+    def cancel(self, request_ids: Iterable[str]) -> CancelledIds:
+        """Ends those that are live."""
+        ids = CancelledIds([], [])
+        for request_id in dict.fromkeys(request_ids):
+            live = self._live.pop(request_id, None)
+            was_live = live is not None and live.cancel()
+            (ids.cancelled if was_live else ids.unknown).append(request_id)
+        return ids
+
+    def _checked(self, request_id: str) -> str:
+        if len(request_id) > MAX_REQUEST_ID_CHARS:
+            raise InvalidArgument(
+                Reason.INVALID_FIELD,
+                f"request_id has {len(request_id)} characters; at most {MAX_REQUEST_ID_CHARS} "
+                "are allowed",
+                field="request_id",
+            )
+        if request_id in self._live:
+            raise AlreadyExists(
+                Reason.DUPLICATE_REQUEST_ID,
+                f"request_id {request_id!r} is live: use another, or wait for that answer to end",
+                field="request_id",
+            )
+        return request_id

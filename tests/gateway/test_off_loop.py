@@ -1,0 +1,62 @@
+"""Where texts are tokenized: short ones at once, long ones beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from gateway import off_loop
+from gateway.tokenizer import ChatMessage
+
+
+class Noting:
+    """A tokenizer of one id a character that notes which thread called it."""
+
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        self.threads.append(threading.current_thread())
+        return [ord(char) for char in text]
+
+    def encode_chat(self, messages: list[ChatMessage], **asked: object) -> list[int]:
+        text = "".join(message.content for message in messages)
+        return self.encode(text, add_special_tokens=False)
+
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
+        self.threads.append(threading.current_thread())
+        return "".join(map(chr, token_ids))
+
+
+def encode(tokenizer: Any, text: str) -> Any:
+    return off_loop.encode(tokenizer, text)
+
+
+def encode_chat(tokenizer: Any, text: str) -> Any:
+    halves = [text[: len(text) // 2], text[len(text) // 2 :]]
+    return off_loop.encode_chat(tokenizer, [ChatMessage("user", half) for half in halves])
+
+
+def decode(tokenizer: Any, text: str) -> Any:
+    return off_loop.decode(tokenizer, list(map(ord, text)), skip_special_tokens=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "most"),
+    [
+        (encode, off_loop.LONG_TEXT_CHARS),
+        (encode_chat, off_loop.LONG_TEXT_CHARS),
+        (decode, off_loop.LONG_IDS),
+    ],
+)
+async def test_only_what_is_long_leaves_the_loop(call: Any, most: int) -> None:
+    tokenizer = Noting()
+    short, long = await asyncio.gather(
+        call(tokenizer, "x" * most), call(tokenizer, "x" * (most + 1))
+    )
+    assert (len(short), len(long)) == (most, most + 1)
+    here = threading.current_thread()
+    assert [thread is here for thread in tokenizer.threads] == [True, False]
