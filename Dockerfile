@@ -85,7 +85,7 @@ FROM light-gateway AS gateway
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel pip install -q --no-deps /wheel/*.whl
 WORKDIR /home/pagewire
 USER pagewire
-EXPOSE 50051
+EXPOSE 50051 8000
 ENTRYPOINT ["python", "-m", "gateway"]
 
 FROM light-fetch AS model

@@ -107,6 +107,7 @@ compose-test: .venv-light/.made
 up:
 	docker compose up --build --wait
 	@docker compose port gateway 50051
+	@docker compose port gateway 8000
 
 clean:
 	rm -rf .venv .venv-light .venv-proto .venv-aot dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

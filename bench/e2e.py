@@ -102,6 +102,8 @@ def _round(
             str(model_dir),
             "--listen",
             ADDRESS,
+            "--http",
+            "off",
         ]
         server = subprocess.Popen(
             [*command, "--socket-dir", socket_dir, "--log-level", "warning"], stdout=subprocess.PIPE

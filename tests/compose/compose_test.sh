@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Brings compose.yaml up on a real Docker engine and holds it to its promises, as a stranger with grpcurl would: one answer,
 # a killed runner that comes back as a new one, another answer, a clean stop. Needs docker with compose, grpcurl and python3.
-# `make compose-test` calls it; PAGEWIRE_PUBLISH=127.0.0.1:PORT moves the published port.
+# `make compose-test` calls it; PAGEWIRE_PUBLISH=127.0.0.1:PORT and PAGEWIRE_PUBLISH_HTTP=... move the published ports.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export COMPOSE_PROJECT_NAME=pagewire-compose-test # its volumes and images are not those of `make up`
 export PAGEWIRE_PUBLISH=${PAGEWIRE_PUBLISH:-127.0.0.1:50051}
+export PAGEWIRE_PUBLISH_HTTP=${PAGEWIRE_PUBLISH_HTTP:-127.0.0.1:8000}
 
 say() { printf '== %4ss  %s\n' "$SECONDS" "$*"; }
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
@@ -51,6 +52,19 @@ print(text)' <<<"$events")
   [[ $answer == *Paris* ]] || fail "the answer does not say Paris; the events were: $events"
 }
 
+ask_over_http() {
+  python3 -c '
+import json, sys, urllib.request
+body = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+request = urllib.request.Request(
+    f"http://{sys.argv[1]}/v1/chat/completions",
+    json.dumps(body | {"temperature": 0}).encode(),
+    {"Content-Type": "application/json"},
+)
+with urllib.request.urlopen(request, timeout=120) as response:
+    print(json.load(response)["choices"][0]["message"]["content"])' "$PAGEWIRE_PUBLISH_HTTP"
+}
+
 # until SECONDS COMMAND ...: asks again every half second.
 until_true() {
   local deadline=$((SECONDS + $1))
@@ -89,6 +103,9 @@ services=$(grpcurl -plaintext -max-time 10 "$PAGEWIRE_PUBLISH" list)
 echo "$services"
 grep -qx pagewire.v1.InferenceService <<<"$services" || fail "reflection does not list InferenceService"
 ask_for_paris
+answer=$(ask_over_http) || fail "no answer over HTTP"
+say "over HTTP: $answer"
+[[ $answer == *Paris* ]] || fail "the answer over HTTP does not say Paris"
 
 # `docker kill` counts as a stop that somebody wanted, and no restart policy acts on it. A crash is what the runner's process
 # meets when SIGKILL comes from inside (-1: everything but the init process); the container ends with it.
