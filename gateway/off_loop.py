@@ -32,8 +32,9 @@ async def encode_chat(
     call = partial(
         tokenizer.encode_chat, messages, tools=tools, add_special_tokens=add_special_tokens
     )
-    chars = sum(len(message.content) for message in messages)
-    return await asyncio.to_thread(call) if chars > LONG_TEXT_CHARS else call()
+    chars = sum(len(message.role) + len(message.content) for message in messages)
+    unbounded = bool(tools) or any(message.more for message in messages)
+    return await asyncio.to_thread(call) if unbounded or chars > LONG_TEXT_CHARS else call()
 
 
 async def decode(

@@ -137,6 +137,9 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         except PagewireError as failure:
             code = failure.code_name
             raise
+        except Exception:
+            code = "INTERNAL"
+            raise
         finally:
             self._totals.requests[rpc, code] += 1
 

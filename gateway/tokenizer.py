@@ -88,7 +88,9 @@ class Tokenizer:
         A text that itself starts with the BOS string gets exactly one BOS, not a second one: the
         text's own stays.
         """
-        ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # A batch of one: unlike `encode`, it lets other threads run meanwhile.
+        (encoded,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoded.ids
         doubled = ids[:2] == [self.bos_token_id] * 2
         return ids[1:] if self.adds_bos and add_special_tokens and doubled else ids
 
@@ -160,7 +162,10 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ids that are all there. For text that still grows see `Detokenizer`."""
-        return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        (text,) = self.backend.decode_batch(
+            [list(token_ids)], skip_special_tokens=skip_special_tokens
+        )
+        return str(text)
 
 
 def _turn(message: ChatMessage) -> dict[str, Any]:

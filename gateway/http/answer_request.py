@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.generation import MAX_STOPS, GenerationRequest
-from gateway.http.fields import ABOVE_ZERO, Asked, Int32, Int64, Only, one_of, within
+from gateway.http.fields import ABOVE_ZERO, Asked, Int32, Int64, Listed, Only, one_of, within
 from gateway.stop_strings import MAX_STOP_CHARS
 from servicekit.sampling import (
     MAX_BIAS,
@@ -21,17 +21,33 @@ from servicekit.sampling import (
     Sampling,
 )
 
+
+def _check_biases(biases: Any) -> Any:
+    """Before each of them is looked at."""
+    if isinstance(biases, dict) and len(biases) > MAX_BIASES:
+        raise PydanticCustomError(
+            "too_many", "Input should have at most {most}", {"most": MAX_BIASES}
+        )
+    return biases
+
+
 TokenId = Annotated[Int32, Field(json_schema_extra={"minimum": 0})]
 TokenIdText = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 StopText = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": MAX_STOP_CHARS})]
-StopTexts = Annotated[list[StopText], Field(json_schema_extra={"maxItems": MAX_STOPS})]
-StopIds = Annotated[list[TokenId], Field(json_schema_extra={"maxItems": MAX_STOPS})]
+StopTexts = Annotated[Listed[StopText], Field(json_schema_extra={"maxItems": MAX_STOPS})]
+StopIds = Annotated[Listed[TokenId], Field(json_schema_extra={"maxItems": MAX_STOPS})]
 Bias = Annotated[float, Field(json_schema_extra=within(-MAX_BIAS, MAX_BIAS))]
 Biases = Annotated[
     dict[TokenIdText, Bias],
+    BeforeValidator(_check_biases),
     Field(json_schema_extra={"maxProperties": MAX_BIASES, "additionalProperties": False}),
 ]
-LOGPROBS = "log probabilities of tokens"  # until Sampling.logprobs is served here
+ONLY_STREAMED: dict[str, Any] = {
+    "anyOf": [
+        {"properties": {"stream_options": {"type": "null"}}},
+        {"properties": {"stream": {"const": True}}, "required": ["stream"]},
+    ]
+}
 SAMPLED = (
     "temperature",
     "top_k",
@@ -53,14 +69,7 @@ class StreamOptions(Asked):
 class AnswerRequest(Asked):
     """A field that is null counts as one that is not given."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [
-                {"properties": {"stream_options": {"type": "null"}}},
-                {"properties": {"stream": {"const": True}}, "required": ["stream"]},
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra=ONLY_STREAMED)
 
     model: str = Field(min_length=1, description="The served model's name.")
     stream: bool | None = Field(None, description="Server-sent events, a chunk each.")
@@ -119,6 +128,11 @@ class AnswerRequest(Asked):
     def include_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    @property
+    def num_logprobs(self) -> int | None:
+        """Of so many likeliest tokens beside each of the answer; None: of none at all."""
+        return None
+
     def generation_request(
         self,
         request_id: str,
@@ -146,4 +160,4 @@ class AnswerRequest(Asked):
         given: dict[str, Any] = {"seed": secrets.randbits(63)}
         given |= {name: value for name in SAMPLED if (value := getattr(self, name)) is not None}
         biases = tuple((int(token_id), bias) for token_id, bias in (self.logit_bias or {}).items())
-        return Sampling(**given, logit_bias=biases)
+        return Sampling(**given, logit_bias=biases, logprobs=self.num_logprobs)

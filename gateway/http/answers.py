@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+LEAST_LOGPROB = -9999.0  # JSON has no infinity; OpenAI's figure
 FinishReason = Literal["stop", "length"]
 
 
@@ -27,10 +28,27 @@ class AnsweredMessage(BaseModel):
     content: str
 
 
+class LikelyToken(BaseModel):
+    token: str
+    logprob: float  # natural; at least LEAST_LOGPROB
+    bytes: list[int] | None  # of the text in UTF-8; null of a part of a character
+
+
+class AnsweredToken(LikelyToken):
+    top_logprobs: list[LikelyToken]  # best first
+
+
+class ChatLogprobs(BaseModel):
+    """One for each token, an end token among them."""
+
+    content: list[AnsweredToken]
+    refusal: None
+
+
 class ChatChoice(BaseModel):
     index: int
     message: AnsweredMessage
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: FinishReason
 
 
@@ -53,7 +71,7 @@ class ChatDelta(BaseModel):
 class ChatChunkChoice(BaseModel):
     index: int
     delta: ChatDelta
-    logprobs: None
+    logprobs: ChatLogprobs | None  # of the tokens that end in this chunk
     finish_reason: FinishReason | None
 
 

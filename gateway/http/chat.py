@@ -16,17 +16,19 @@ from gateway.http.forms import ChatForm
 from gateway.http.front import Front
 from gateway.http.refusal import JsonRoute
 from gateway.http.reply import replied
+from gateway.token_texts import TokenTexts
 from gateway.traceparent import traceparent_of
 
 
 def chat_routes(front: Front) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
+    texts = TokenTexts(front.tokenizer)
 
     @router.post("/v1/chat/completions", response_model=ChatCompletion, responses=STREAMED)
     async def create_chat_completion(asked: ChatRequest, request: Request) -> Response:
         """Answers a conversation."""
         max_tokens = asked.max_completion_tokens
-        request.state.params = {"prompt": "messages"}
+        request.state.params = {"prompt": "messages", "sampling.logprobs": "top_logprobs"}
         if max_tokens is not None:
             request.state.params["stop.max_tokens"] = "max_completion_tokens"
         front.check_model(asked.model)
@@ -42,6 +44,7 @@ def chat_routes(front: Front) -> APIRouter:
             generation.request_id,
             int(time.time()),
             front.model.name,
+            texts,
             with_usage=asked.include_usage,
         )
         return await replied(

@@ -9,12 +9,21 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.http.answer_request import LOGPROBS, AnswerRequest
-from gateway.http.fields import Asked, Int32, Only, either, one_of
+from gateway.http.answer_request import ONLY_STREAMED, AnswerRequest
+from gateway.http.fields import Asked, Int32, Listed, Only, either, one_of, within
 from gateway.tokenizer import ChatMessage
+from servicekit.sampling import MAX_LOGPROBS
 
 CONTENT = "a text, or a list of parts of type text"
 TOOLS = "For the chat template. A call comes as the model writes it, in the answer's text."
+
+TOP_LOGPROBS_ALONE = {
+    "properties": {
+        "top_logprobs": {"type": "integer", "minimum": 1},
+        "logprobs": {"not": {"const": True}},
+    },
+    "required": ["top_logprobs"],
+}
 
 
 class TextPart(Asked):
@@ -57,14 +66,19 @@ class Message(Asked):
     )
     role: str = Field(description="Which ones there are is up to the model's chat template.")
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Listed[ToolCall] | None = None
     tool_call_id: str | None = None
-    content: Annotated[str | list[TextPart] | None, one_of(CONTENT)] = Field(
+    content: Annotated[str | Listed[TextPart] | None, one_of(CONTENT)] = Field(
         None,
         description="Parts are joined as they are. Null only beside tool_calls.",
         validate_default=True,
     )
     refusal: str | None = Field(None, description="As answers have it; nothing is done with it.")
+    annotations: Annotated[list[JsonValue] | None, Only((None, []), "annotations")] = None
+    audio: Annotated[dict[str, JsonValue] | None, Only((None,), "audio")] = None
+    function_call: Annotated[
+        dict[str, JsonValue] | None, Only((None,), "the older form of tool_calls")
+    ] = None
 
     @field_validator("content")
     @classmethod
@@ -101,19 +115,30 @@ class Tool(Asked):
 
 
 class ChatRequest(AnswerRequest):
-    messages: list[Message] = Field(min_length=1)
+    model_config = ConfigDict(json_schema_extra=ONLY_STREAMED | {"not": TOP_LOGPROBS_ALONE})
+
+    messages: Listed[Message] = Field(min_length=1)
     max_completion_tokens: Int32 | None = Field(
         None, description="The newer name of max_tokens.", json_schema_extra={"minimum": 1}
     )
-    tools: list[Tool] | None = Field(None, description=TOOLS)
+    tools: Listed[Tool] | None = Field(None, description=TOOLS)
     tool_choice: Annotated[
-        str | dict[str, JsonValue] | None, Only((None, "none", "auto"), "answers held to a call")
+        str | dict[str, JsonValue] | None,
+        one_of("a text or an object"),
+        Only((None, "none", "auto"), "answers held to a call"),
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool | None, Only((None, True), "at most one call an answer")
     ] = None
     response_format: Annotated[
         dict[str, JsonValue] | None, Only((None, {"type": "text"}), "answers held to a schema")
     ] = None
-    logprobs: Annotated[bool | None, Only((None, False), LOGPROBS)] = None
-    top_logprobs: Annotated[int | None, Only((None, 0), LOGPROBS)] = None
+    logprobs: bool | None = Field(None, description="The log probability of each token.")
+    top_logprobs: int | None = Field(
+        None,
+        description="And those of so many that were likeliest there; only with logprobs.",
+        json_schema_extra=within(0, MAX_LOGPROBS),
+    )
 
     @field_validator("max_completion_tokens")
     @classmethod
@@ -124,6 +149,17 @@ class ChatRequest(AnswerRequest):
         ):
             raise PydanticCustomError("two_bounds", "Input should be left out beside max_tokens")
         return newer
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _check_top_logprobs(cls, count: int | None, fields: ValidationInfo) -> int | None:
+        if count and not fields.data.get("logprobs"):
+            raise PydanticCustomError("no_logprobs", "Input should be left out without logprobs")
+        return count
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
 
     def offered_tools(self) -> list[dict[str, Any]]:
         return [] if self.tool_choice == "none" else tools_for_template(self.tools)

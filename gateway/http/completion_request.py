@@ -6,18 +6,18 @@ from typing import Annotated, TypeAlias, cast
 
 from pydantic import Field
 
-from gateway.http.answer_request import LOGPROBS, AnswerRequest, TokenId
-from gateway.http.fields import Int32, Only, one_of
+from gateway.http.answer_request import AnswerRequest, TokenId
+from gateway.http.fields import Int32, Listed, Only, one_of
 from servicekit.errors import InvalidArgument, Reason
 
 MAX_PROMPTS = 1024
 DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
-Ids: TypeAlias = Annotated[list[TokenId], Field(json_schema_extra={"minItems": 1})]
+Ids: TypeAlias = Annotated[Listed[TokenId], Field(json_schema_extra={"minItems": 1})]
 Prompt: TypeAlias = str | Ids
 Text = Annotated[str, Field(json_schema_extra={"minLength": 1})]
-Texts = Annotated[list[Text], Field(json_schema_extra={"minItems": 1, "maxItems": MAX_PROMPTS})]
-IdLists = Annotated[list[Ids], Field(json_schema_extra={"minItems": 1, "maxItems": MAX_PROMPTS})]
+Texts = Annotated[Listed[Text], Field(json_schema_extra={"minItems": 1, "maxItems": MAX_PROMPTS})]
+IdLists = Annotated[Listed[Ids], Field(json_schema_extra={"minItems": 1, "maxItems": MAX_PROMPTS})]
 
 
 class CompletionRequest(AnswerRequest):
@@ -31,7 +31,7 @@ class CompletionRequest(AnswerRequest):
         json_schema_extra={"minimum": 1},
     )
     echo: Annotated[bool | None, Only((None, False), "the prompt in the answer")] = None
-    logprobs: Annotated[int | None, Only((None,), LOGPROBS)] = None
+    logprobs: Annotated[int | None, Only((None,), "log probabilities of tokens")] = None
     best_of: Annotated[int | None, Only((None, 1), "several choices for one prompt")] = None
     suffix: Annotated[str | None, Only((None, ""), "an answer that leads up to a text")] = None
 

@@ -66,8 +66,10 @@ def completion_routes(front: Front) -> APIRouter:
         return await off_loop.encode(front.tokenizer, prompt) if prompt else []
 
     def _max_tokens(asked: int | None, prompt_len: int) -> int:
-        if asked is not None or front.max_seq_len is None:
-            return asked or DEFAULT_MAX_TOKENS
+        if asked is not None:
+            return asked
+        if front.max_seq_len is None:
+            return DEFAULT_MAX_TOKENS
         return max(1, min(DEFAULT_MAX_TOKENS, front.max_seq_len - prompt_len))
 
     return router

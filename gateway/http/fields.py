@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -14,10 +14,14 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationError,
     WrapValidator,
+    model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+Item = TypeVar("Item")
+# A list that is wrong throughout costs its first error alone.
+Listed = Annotated[list[Item], Field(fail_fast=True)]
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 ABOVE_ZERO = 1e-37  # for the document: what the wire between the services tells from zero
@@ -27,6 +31,15 @@ class Asked(BaseModel):
     """A body, or a part of one: of the right types, with no field that we do not know."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_one_unknown(cls, fields: Any) -> Any:
+        """The first is the one that is told of; each of the others would cost an error as well."""
+        if not isinstance(fields, dict) or len(fields) <= len(cls.model_fields):
+            return fields
+        unknown = next(name for name in fields if name not in cls.model_fields)
+        return {name: fields[name] for name in (*cls.model_fields, unknown) if name in fields}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,23 @@ from pydantic import BaseModel
 
 from gateway.generation import Finished
 from gateway.http.answers import (
+    LEAST_LOGPROB,
     AnsweredMessage,
+    AnsweredToken,
     CachedTokens,
     ChatChoice,
     ChatChunkChoice,
     ChatCompletion,
     ChatCompletionChunk,
     ChatDelta,
+    ChatLogprobs,
     Completion,
     CompletionChoice,
+    LikelyToken,
     Usage,
 )
 from gateway.text_stream import Delta
+from gateway.token_texts import TokenTexts
 
 
 class Whole(NamedTuple):
@@ -60,6 +65,12 @@ class _Common:
 
 
 class ChatForm(_Common):
+    def __init__(
+        self, answer_id: str, created: int, model: str, texts: TokenTexts, *, with_usage: bool
+    ) -> None:
+        super().__init__(answer_id, created, model, with_usage=with_usage)
+        self._texts = texts
+
     def whole(self, choices: Sequence[Whole]) -> ChatCompletion:
         return ChatCompletion(
             object="chat.completion",
@@ -67,7 +78,7 @@ class ChatForm(_Common):
                 ChatChoice(
                     index=idx,
                     message=AnsweredMessage(role="assistant", content=choice.text),
-                    logprobs=None,
+                    logprobs=self._logprobs(choice.deltas),
                     finish_reason=_reason(choice.finished),
                 )
                 for idx, choice in enumerate(choices)
@@ -80,7 +91,7 @@ class ChatForm(_Common):
         return self._chunk(idx, ChatDelta(role="assistant", content=""))
 
     def grew(self, idx: int, delta: Delta) -> ChatCompletionChunk:
-        return self._chunk(idx, ChatDelta(content=delta.text))
+        return self._chunk(idx, ChatDelta(content=delta.text), logprobs=self._logprobs([delta]))
 
     def ended(self, idx: int, finished: Finished) -> ChatCompletionChunk:
         return self._chunk(idx, ChatDelta(), finished)
@@ -91,14 +102,38 @@ class ChatForm(_Common):
         )
 
     def _chunk(
-        self, idx: int, delta: ChatDelta, finished: Finished | None = None
+        self,
+        idx: int,
+        delta: ChatDelta,
+        finished: Finished | None = None,
+        logprobs: ChatLogprobs | None = None,
     ) -> ChatCompletionChunk:
         choice = ChatChunkChoice(
-            index=idx, delta=delta, logprobs=None, finish_reason=_reason(finished)
+            index=idx, delta=delta, logprobs=logprobs, finish_reason=_reason(finished)
         )
         return ChatCompletionChunk(
             object="chat.completion.chunk", choices=[choice], **self._of_chunk
         )
+
+    def _logprobs(self, deltas: Iterable[Delta]) -> ChatLogprobs | None:
+        content = [
+            AnsweredToken(
+                **self._likely(token_id, one.logprob),
+                top_logprobs=[LikelyToken(**self._likely(*top)) for top in one.top],
+            )
+            for delta in deltas
+            if delta.logprobs
+            for token_id, one in zip(delta.token_ids, delta.logprobs, strict=True)
+        ]
+        return ChatLogprobs(content=content, refusal=None) if content else None
+
+    def _likely(self, token_id: int, logprob: float) -> dict[str, Any]:
+        text = self._texts[token_id]
+        return {
+            "token": text,
+            "logprob": max(logprob, LEAST_LOGPROB),
+            "bytes": None if "\ufffd" in text else list(text.encode()),
+        }
 
 
 class CompletionForm(_Common):

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.answering import Answering
-from gateway.served_model import ServedModel
+from gateway.served_model import ServedModel, check_served
 from gateway.submission import Limits
 from gateway.tokenizer import Tokenizer
 from gateway.totals import Totals
-from servicekit.errors import NotFound, Reason
 
 
 class Chain(Protocol):
@@ -45,9 +44,4 @@ class Front:
 
     def check_model(self, asked: str | None) -> None:
         """Errors: NotFound when it is another one; None is any."""
-        if asked not in (None, self.model.name):
-            raise NotFound(
-                Reason.MODEL_NOT_FOUND,
-                f"model {asked!r} is not served; {self.model.name!r} is",
-                field="model",
-            )
+        check_served(asked or "", self.model.name)

@@ -54,6 +54,7 @@ async def refuse_request(request: Request, error: Exception) -> Response:
     if error.status_code == 400:
         why = error.__cause__ or error.detail
         raise InvalidArgument(Reason.INVALID_FIELD, f"the body is not JSON: {why}") from error
+    request.scope["state"]["code"] = "INVALID_ARGUMENT"
     what = f"{request.method} {request.url.path}"
     said = {404: f"{what}: there is no such path", 405: f"{what}: the path has other methods"}
     answer = ErrorObject(

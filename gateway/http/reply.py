@@ -31,7 +31,7 @@ async def replied(
     """A choice for each of `generations`. Whoever leaves ends them all.
 
     Errors: those of `Answering.events`; in a stream only those that come before the first chunk,
-    and that is sent when all are taken.
+    and that is sent when all are taken (a chat) or one has text (a completion).
     """
     said = side_by_side([front.answering.events(each) for each in generations])
     if not stream:
@@ -66,7 +66,7 @@ async def _chunks(
             elif isinstance(event, Finished):
                 ends.append(event)
                 yield form.ended(idx, event)
-            elif event.text:
+            elif event.text or event.logprobs:
                 yield form.grew(idx, event)
     if include_usage:
         yield form.used(usage_of(ends))

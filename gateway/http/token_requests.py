@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.http.answer_request import TokenId
 from gateway.http.chat_request import TOOLS, Message, Tool
-from gateway.http.fields import Asked, either
+from gateway.http.fields import Asked, Listed, either
 
 MAX_DETOKENIZED_IDS = 262_144
 
@@ -23,8 +23,8 @@ class TokenizeRequest(Asked):
 
     model: str | None = Field(None, min_length=1, description="The served model's name, or any.")
     prompt: str | None = Field(None, json_schema_extra={"minLength": 1})
-    messages: list[Message] | None = Field(None, min_length=1)
-    tools: list[Tool] | None = Field(None, description=TOOLS)
+    messages: Listed[Message] | None = Field(None, min_length=1)
+    tools: Listed[Tool] | None = Field(None, description=TOOLS)
     add_special_tokens: bool | None = Field(
         None, description="Unless given: true for a prompt, false for messages."
     )
@@ -40,7 +40,7 @@ class TokenizeAnswer(BaseModel):
 
 class DetokenizeRequest(Asked):
     model: str | None = Field(None, min_length=1, description="The served model's name, or any.")
-    tokens: list[TokenId] = Field(
+    tokens: Listed[TokenId] = Field(
         json_schema_extra={"minItems": 1, "maxItems": MAX_DETOKENIZED_IDS}
     )
 

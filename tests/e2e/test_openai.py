@@ -97,6 +97,32 @@ async def test_a_streamed_answer_is_the_whole_one_in_pieces(tiny: System) -> Non
     assert last.usage.prompt_tokens_details.cached_tokens > 0  # the whole one left them there
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_log_probabilities_are_those_over_grpc(tiny: System, *, stream: bool) -> None:
+    request = pb.ChatRequest(
+        messages=[pb.ChatMessage(**message) for message in MESSAGES],
+        sampling=sampling_pb2.SamplingParams(temperature=0, logprobs=2),
+        stop=pb.StopParams(max_tokens=12),
+    )
+    async with tiny.client() as stub:
+        expected = [one async for said in stub.Chat(request) for one in said.delta.logprobs]
+    asked = {"temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 2}
+    async with client(tiny) as ask:
+        answer = await ask.chat.completions.create(
+            model=model_name(tiny.model_dir), messages=MESSAGES, stream=stream, **asked
+        )
+        answers = [chunk async for chunk in answer] if stream else [answer]
+    said = [each.choices[0].logprobs for each in answers]
+    content = [one for logprobs in said if logprobs is not None for one in logprobs.content]
+    assert len(content) == len(expected) > 0
+    for mine, over_grpc in zip(content, expected, strict=True):
+        assert mine.logprob == pytest.approx(over_grpc.logprob, abs=1e-4)
+        assert [top.logprob for top in mine.top_logprobs] == pytest.approx(
+            [top.logprob for top in over_grpc.top], abs=1e-4
+        )
+        assert mine.token == mine.top_logprobs[0].token
+
+
 async def test_two_prompts_are_two_choices(tiny: System) -> None:
     async with client(tiny) as ask:
         both = await ask.completions.create(
@@ -128,7 +154,11 @@ REFUSED = {
     "a temperature below 0": ({"temperature": -1}, "temperature", "invalid_field"),
     "a misspelt field": ({"extra_body": {"top_kk": 3}}, "top_kk", "invalid_field"),
     "two choices": ({"n": 2}, "n", "invalid_field"),
-    "log probabilities": ({"logprobs": True}, "logprobs", "invalid_field"),
+    "many log probabilities": (
+        {"logprobs": True, "top_logprobs": 21},
+        "top_logprobs",
+        "invalid_field",
+    ),
     "a long prompt": (
         {"messages": [{"role": "user", "content": "x" * MAX_SEQ_LEN}]},
         "messages",

@@ -37,7 +37,7 @@ def encode(tokenizer: Any, text: str) -> Any:
 
 def encode_chat(tokenizer: Any, text: str) -> Any:
     halves = [text[: len(text) // 2], text[len(text) // 2 :]]
-    return off_loop.encode_chat(tokenizer, [ChatMessage("user", half) for half in halves])
+    return off_loop.encode_chat(tokenizer, [ChatMessage("", half) for half in halves])
 
 
 def decode(tokenizer: Any, text: str) -> Any:
@@ -60,3 +60,19 @@ async def test_only_what_is_long_leaves_the_loop(call: Any, most: int) -> None:
     assert (len(short), len(long)) == (most, most + 1)
     here = threading.current_thread()
     assert [thread is here for thread in tokenizer.threads] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("message", "tools"),
+    [
+        (ChatMessage("r" * (off_loop.LONG_TEXT_CHARS + 1), ""), ()),
+        (ChatMessage("user", "", {"name": "x"}), ()),
+        (ChatMessage("user", ""), [{"type": "function"}]),
+    ],
+)
+async def test_what_a_template_makes_long_leaves_the_loop_too(
+    message: ChatMessage, tools: list[dict[str, Any]]
+) -> None:
+    tokenizer: Any = Noting()
+    await off_loop.encode_chat(tokenizer, [message], tools=tools)
+    assert tokenizer.threads != [threading.main_thread()]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pagewire.v1 import cache_pb2
 
+from tests.gateway.fake_cache import finished
+from tests.gateway.front import accepted
 from tests.gateway.http.surface import CHAT, STOP_TOKEN, Surface, chunks_of
 
 USAGE = {
@@ -192,3 +195,72 @@ async def test_the_trace_context_of_the_caller_goes_along(surface: Surface) -> N
     surface.say(submit, [5])
     await call
     assert submit.traceparent == traceparent
+
+
+def say_with_logprobs(surface: Surface, submit: cache_pb2.Submit) -> list[int]:
+    """Half a thumb, the other half, an end token; the ids, none of which was the likeliest."""
+    (end_id,) = surface.tokenizer.end_token_ids
+    ids = [*surface.tokenizer.encode("o👍")[-5:], end_id]
+    for token_id in ids:
+        one = cache_pb2.TokenLogprobs(
+            key=submit.key, chosen=-2.5, top_ids=[end_id, 5], top=[-0.5, float("-inf")]
+        )
+        output = cache_pb2.StepOutput(keys=[submit.key], token_ids=[token_id], logprobs=[one])
+        surface.put(cache_pb2.SessionResponse(step_output=output))
+    surface.put(finished(submit.key, STOP_TOKEN))
+    return ids
+
+
+def say_accepted(surface: Surface, submit: cache_pb2.Submit) -> None:
+    admitted = cache_pb2.Admitted(key=submit.key)
+    surface.put(accepted(submit.key), cache_pb2.SessionResponse(admitted=[admitted]))
+
+
+async def test_log_probabilities_stand_beside_each_token_as_in_a_stream(surface: Surface) -> None:
+    """A part of a character has no bytes of its own; JSON gets a number for minus infinity."""
+    answers = []
+    for stream in (False, True):
+        call = surface.ask(CHAT, logprobs=True, top_logprobs=2, stream=stream)
+        submit = await surface.submitted()
+        assert submit.sampling.logprobs == 2
+        say_accepted(surface, submit)
+        ids = say_with_logprobs(surface, submit)
+        answers.append(await call)
+    (choice,) = answers[0].json()["choices"]
+    content = choice["logprobs"]["content"]
+    assert choice["logprobs"]["refusal"] is None
+    assert choice["message"]["content"] == "o👍"
+    assert [one["token"] for one in content] == ["o", *["\ufffd"] * 4, "</s>"]
+    assert [one["bytes"] for one in content] == [[111], *[None] * 4, list(b"</s>")]
+    assert len(content) == len(ids)
+    for one in content:
+        assert one["logprob"] == -2.5
+        likeliest, never = one["top_logprobs"]
+        assert likeliest == {"token": "</s>", "logprob": -0.5, "bytes": list(b"</s>")}
+        assert never["logprob"] == -9999
+
+    choices = [chunk["choices"][0] for chunk in chunks_of(answers[1])]
+    streamed = [one for each in choices if each["logprobs"] for one in each["logprobs"]["content"]]
+    assert streamed == content
+    assert "".join(each["delta"].get("content", "") for each in choices) == "o👍"
+    assert (choices[0]["logprobs"], choices[-1]["logprobs"]) == (None, None)
+
+
+@pytest.mark.parametrize("top", [{}, {"top_logprobs": 0}, {"top_logprobs": None}])
+async def test_log_probabilities_alone_are_those_of_the_answers_tokens(
+    surface: Surface, top: dict[str, object]
+) -> None:
+    call = surface.ask(CHAT, logprobs=True, **top)
+    submit = await surface.submitted()
+    assert submit.sampling.HasField("logprobs")
+    assert submit.sampling.logprobs == 0
+    surface.say(submit, [5])
+    assert (await call).status_code == 200
+
+
+async def test_a_turn_goes_back_as_the_openai_package_dumps_it(surface: Surface) -> None:
+    said = {"role": "assistant", "content": "so", "refusal": None, "annotations": None}
+    said |= {"audio": None, "function_call": None, "tool_calls": None}
+    call = surface.ask(CHAT, messages=[said], parallel_tool_calls=True)
+    surface.say(await surface.submitted(), [5])
+    assert (await call).status_code == 200

@@ -106,3 +106,13 @@ async def test_one_refused_prompt_refuses_the_call_and_leaves_the_others(surface
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "context_length_exceeded"
     assert (await surface.cache.next("cancel")).key == taken.key
+
+
+async def test_max_tokens_0_is_not_taken_for_none(surface: Surface) -> None:
+    """The manager refuses it."""
+    call = surface.ask(COMPLETIONS, max_tokens=0)
+    submit = await surface.submitted()
+    assert submit.HasField("max_tokens")
+    assert submit.max_tokens == 0
+    surface.say(submit, [5])
+    await call

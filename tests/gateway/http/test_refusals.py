@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from gateway.http.chat_request import ChatRequest
+from gateway.http.completion_request import CompletionRequest
+from gateway.http.fields import Asked
+from gateway.http.token_requests import DetokenizeRequest
 from tests.gateway.http.surface import (
     BODIES,
     CHAT,
@@ -37,6 +42,11 @@ BOTH: dict[str, tuple[dict[str, Any], str, str]] = {
     "a seed of 65 bits": ({"seed": 2**64}, "seed", "less than or equal"),
     "top_k of 33 bits": ({"top_k": 2**32}, "top_k", "less than or equal"),
     "max_tokens of 33 bits": ({"max_tokens": 2**32}, "max_tokens", "less than or equal"),
+    "too many biases": (
+        {"logit_bias": {str(token_id): 1 for token_id in range(1025)}},
+        "logit_bias",
+        "at most 1024",
+    ),
     "a bias for a word": ({"logit_bias": {"the": 1}}, "logit_bias.the", "match"),
     "a bias of 33 bits": ({"logit_bias": {str(2**32): 1}}, f"logit_bias.{2**32}", "match"),
     "a bias that is no number": ({"logit_bias": {"5": "x"}}, "logit_bias.5", "valid number"),
@@ -75,8 +85,8 @@ OF_CHAT: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a message of no role": ({"messages": [{"content": "Hi"}]}, "messages[0].role", "missing"),
     "an unknown member of a message": (
-        {"messages": [USER | {"audio": {}}]},
-        "messages[0].audio",
+        {"messages": [USER | {"voice": {}}]},
+        "messages[0].voice",
         "is no field",
     ),
     "a call whose arguments are no JSON": (
@@ -102,12 +112,21 @@ OF_CHAT: dict[str, tuple[dict[str, Any], str, str]] = {
         "max_completion_tokens",
         "left out beside max_tokens",
     ),
-    "log probabilities": ({"logprobs": True}, "logprobs", "not supported yet"),
-    "top log probabilities": ({"top_logprobs": 3}, "top_logprobs", "not supported yet"),
+    "top log probabilities alone": ({"top_logprobs": 3}, "top_logprobs", "left out without"),
+    "too many top log probabilities": (
+        {"logprobs": True, "top_logprobs": 21},
+        "top_logprobs",
+        "top_logprobs is 21; it must be from 0 to 20",
+    ),
     "a forced call": (
         {"tools": [TOOL], "tool_choice": "required"},
         "tool_choice",
         "not supported yet",
+    ),
+    "a tool choice that is a number": (
+        {"tool_choice": 5},
+        "tool_choice",
+        "a text or an object",
     ),
     "a schema": (
         {"response_format": {"type": "json_object"}},
@@ -225,3 +244,24 @@ async def test_no_such_path_and_no_such_method_have_the_same_shape(surface: Surf
     other = await surface.http.get(CHAT)
     assert (other.status_code, other.headers["allow"]) == (405, "POST")
     assert error_of(other)["message"] == f"GET {CHAT}: the path has other methods"
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "fields"),
+    [
+        (ChatRequest, CHAT, {"messages": [1] * 50}),
+        (ChatRequest, CHAT, {"messages": [{"role": "user", "content": [1] * 50}]}),
+        (ChatRequest, CHAT, {"tools": [1] * 50}),
+        (ChatRequest, CHAT, {"stop_token_ids": ["x"] * 50}),
+        (ChatRequest, CHAT, {f"unknown{idx}": 1 for idx in range(50)}),
+        (CompletionRequest, COMPLETIONS, {"prompt": [[None] * 50] * 50}),
+        (DetokenizeRequest, "/detokenize", {"tokens": ["x"] * 50}),
+    ],
+)
+def test_a_body_that_is_wrong_throughout_costs_one_error(
+    model: type[Asked], path: str, fields: dict[str, Any]
+) -> None:
+    """The rest of a body of some megabytes would cost seconds of the loop and gigabytes."""
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate(BODIES[path] | fields)
+    assert refused.value.error_count() == 1
