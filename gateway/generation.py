@@ -149,11 +149,16 @@ class Generation:
             if self._text.stopped is not None:
                 self._manager.stop(feed, self._text.kept_tokens)
             if delta.text or delta.token_ids:
-                yield delta._replace(logprobs=feed.take_logprobs(len(delta.token_ids)))
+                yield self._with_logprobs(delta, feed)
         delta = self._text.finish()
         if delta.text or delta.token_ids:
-            yield delta._replace(logprobs=feed.take_logprobs(len(delta.token_ids)))
+            yield self._with_logprobs(delta, feed)
         yield self._finished(ended, feed.cached_tokens)
+
+    def _with_logprobs(self, delta: Delta, feed: TokenFeed) -> Delta:
+        if self._request.sampling.logprobs is None:
+            return delta
+        return delta._replace(logprobs=feed.take_logprobs(len(delta.token_ids)))
 
     def _finished(self, ended: EndCause | None, cached_tokens: int) -> Finished:
         finished = partial(

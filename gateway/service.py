@@ -14,6 +14,7 @@ from pagewire.v1 import inference_pb2_grpc
 from gateway import off_loop
 from gateway.answering import Answering
 from gateway.generation import Event, Finished, GenerationRequest, Started
+from gateway.id_bounds import MAX_CANCELLED_IDS, check_count, check_detokenized
 from gateway.live_requests import LiveRequests
 from gateway.served_model import check_served
 from gateway.text_stream import Delta
@@ -23,10 +24,7 @@ from gateway.totals import Totals
 from gateway.traceparent import traceparent_of
 from servicekit.errors import InvalidArgument, PagewireError, Reason
 from servicekit.sampling_codec import decode_sampling
-from servicekit.token_ids import check_token_ids
 
-MAX_DETOKENIZED_IDS = 262_144
-MAX_CANCELLED_IDS = 1_024
 AnyRequest: TypeAlias = pb.GenerateRequest | pb.ChatRequest | pb.CompleteRequest
 
 
@@ -107,9 +105,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self, request: pb.DetokenizeRequest, context: Any
     ) -> pb.DetokenizeResponse:
         check_served(request.model, self._model_name)
-        _check_count("token_ids", len(request.token_ids), MAX_DETOKENIZED_IDS)
         ids = list(request.token_ids)
-        check_token_ids("token_ids", ids, self._tokenizer.vocab_size)
+        check_detokenized("token_ids", ids, self._tokenizer.vocab_size)
         text = await off_loop.decode(
             self._tokenizer, ids, skip_special_tokens=request.skip_special_tokens
         )
@@ -118,7 +115,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Cancel(  # noqa: N802 # the RPC's name
         self, request: pb.CancelRequest, context: Any
     ) -> pb.CancelResponse:
-        _check_count("request_ids", len(request.request_ids), MAX_CANCELLED_IDS)
+        check_count("request_ids", len(request.request_ids), MAX_CANCELLED_IDS)
         ids = self._live.cancel(request.request_ids)
         return pb.CancelResponse(cancelled_ids=ids.cancelled, unknown_ids=ids.unknown)
 
@@ -175,15 +172,6 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
 def _turns(messages: Iterable[pb.ChatMessage]) -> list[ChatMessage]:
     return [ChatMessage(message.role, message.content) for message in messages]
-
-
-def _check_count(name: str, count: int, most: int) -> None:
-    if not 1 <= count <= most:
-        raise InvalidArgument(
-            Reason.INVALID_FIELD,
-            f"{name} has {count} entries; it must have 1 to {most}",
-            field=name,
-        )
 
 
 def _encoded(event: Event) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.http.answer_request import TokenId
 from gateway.http.chat_request import TOOLS, Message, Tool
 from gateway.http.fields import Asked, Listed, either
-
-MAX_DETOKENIZED_IDS = 262_144
+from gateway.id_bounds import MAX_DETOKENIZED_IDS
 
 
 class TokenizeRequest(Asked):

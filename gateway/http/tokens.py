@@ -12,14 +12,13 @@ from gateway.http.errors import json_response
 from gateway.http.front import Front
 from gateway.http.refusal import JsonRoute
 from gateway.http.token_requests import (
-    MAX_DETOKENIZED_IDS,
     DetokenizeAnswer,
     DetokenizeRequest,
     TokenizeAnswer,
     TokenizeRequest,
 )
+from gateway.id_bounds import check_detokenized
 from servicekit.errors import InvalidArgument, Reason
-from servicekit.token_ids import check_token_ids
 
 
 def token_routes(front: Front) -> APIRouter:
@@ -41,13 +40,7 @@ def token_routes(front: Front) -> APIRouter:
     async def detokenize(asked: DetokenizeRequest, request: Request) -> Response:
         """Tells the text of ids."""
         front.check_model(asked.model)
-        if not 1 <= len(asked.tokens) <= MAX_DETOKENIZED_IDS:
-            raise InvalidArgument(
-                Reason.INVALID_FIELD,
-                f"tokens has {len(asked.tokens)} ids; it must have 1 to {MAX_DETOKENIZED_IDS}",
-                field="tokens",
-            )
-        check_token_ids("tokens", asked.tokens, front.tokenizer.vocab_size)
+        check_detokenized("tokens", asked.tokens, front.tokenizer.vocab_size)
         text = await off_loop.decode(front.tokenizer, asked.tokens, skip_special_tokens=False)
         return json_response(DetokenizeAnswer(prompt=text))
 

@@ -5,8 +5,6 @@ behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -18,21 +16,12 @@ from pagewire.v1 import inference_pb2 as pb
 
 from servicekit.model_dir import model_name
 from tests.e2e.neighbour import undisturbed
+from tests.e2e.openai_client import client
 from tests.e2e.system import System, running
 from tests.e2e.tiny_model import MAX_SEQ_LEN, VOCAB_SIZE
 
 MESSAGES = [{"role": "user", "content": "hello there"}]
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
-
-
-def client_of(system: System) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"http://{system.http_address}/v1", api_key="none", max_retries=0)
-
-
-@asynccontextmanager
-async def client(system: System) -> AsyncIterator[AsyncOpenAI]:
-    async with client_of(system) as openai_client:
-        yield openai_client
 
 
 async def chat_over_grpc(

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from pagewire.v1 import inference_pb2 as pb
 
-from gateway import service
+from gateway.id_bounds import MAX_CANCELLED_IDS, MAX_DETOKENIZED_IDS
 from servicekit.errors import Cancelled, InvalidArgument, NotFound, PagewireError, Reason
 from servicekit.status import error_of
 from tests.cachesvc.rpc import failure_of
@@ -98,14 +98,14 @@ async def test_ids_beyond_the_tokenizer_have_no_text_and_beyond_the_model_are_re
         ("Detokenize", pb.DetokenizeRequest(), Reason.INVALID_FIELD, "token_ids"),
         (
             "Detokenize",
-            pb.DetokenizeRequest(token_ids=[5] * (service.MAX_DETOKENIZED_IDS + 1)),
+            pb.DetokenizeRequest(token_ids=[5] * (MAX_DETOKENIZED_IDS + 1)),
             Reason.INVALID_FIELD,
             "token_ids",
         ),
         ("Cancel", pb.CancelRequest(), Reason.INVALID_FIELD, "request_ids"),
         (
             "Cancel",
-            pb.CancelRequest(request_ids=["x"] * (service.MAX_CANCELLED_IDS + 1)),
+            pb.CancelRequest(request_ids=["x"] * (MAX_CANCELLED_IDS + 1)),
             Reason.INVALID_FIELD,
             "request_ids",
         ),
