@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runnersvc.graph_capture import captured
+from runnersvc.graph_capture import captured, up_to
 from runnersvc.kv_cache import KVCache
 from runnersvc.ops import Ops
 from runnersvc.row_state import RowState
@@ -55,8 +55,8 @@ class ChunkGraphs:
         self._row_state, self._kv_cache = row_state, kv_cache
         self._dummy = kv_cache.dummy_table_idx
         self._num_rows = self._dummy
-        self.literals = _up_to(min(max_tokens, LITERALS[-1]), LITERALS) if max_rows else ()
-        self.decodes = _up_to(min(max_rows, self._num_rows), DECODES) if max_rows else ()
+        self.literals = up_to(min(max_tokens, LITERALS[-1]), LITERALS) if max_rows else ()
+        self.decodes = up_to(min(max_rows, self._num_rows), DECODES) if max_rows else ()
         self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
         if not max_rows:
             return
@@ -147,7 +147,3 @@ class ChunkGraphs:
             self._inputs_of(shape), last_token, page_table, self._ops, self._attended[:count]
         )
         self._hidden[:count].copy_(self._forward(step))
-
-
-def _up_to(most: int, steps: tuple[int, ...]) -> tuple[int, ...]:
-    return (*(step for step in steps if step < most), most)

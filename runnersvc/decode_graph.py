@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from kernels.reference.step_ring import STEP_HEAD, StepRing
-from runnersvc.graph_capture import captured
+from runnersvc.graph_capture import captured, up_to
 from runnersvc.kv_cache import KVCache
 from runnersvc.ops import Ops
 from runnersvc.row_state import RowState
@@ -53,7 +53,7 @@ class DecodeGraphs:
         self._dummy = kv_cache.dummy_table_idx
         self._device = kv_cache.page_table.device
         most = min(self._dummy, max_rows)
-        self.batches = (*(batch for batch in BATCHES if batch < most), most) if most else ()
+        self.batches = up_to(most, BATCHES) if most else ()
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         if most:
             self._ring = self._make_ring(most, ring_len)

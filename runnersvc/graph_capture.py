@@ -1,4 +1,4 @@
-"""Capturing a CUDA graph."""
+"""Capturing CUDA graphs, and for which sizes."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def captured(run: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     with torch.cuda.graph(graph, pool=pool):
         run()
     return graph
+
+
+def up_to(most: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of the ascending `sizes` that are less than `most`, and `most`."""
+    return (*(size for size in sizes if size < most), most)

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from kernels.gpu.tuning_table import check_powers_of_two, smallest_fitting, usable
+
 HEAD_DIMS = (64, 80, 96, 128, 256)
 TABLE = Path(__file__).with_name("tuned_attention.json")
 
@@ -64,8 +66,7 @@ def decode_config(
         return DecodeConfig(tile_len=32, num_warps=4, num_stages=2, workers_per_sm=4)
     entries = [entry for entry in load(table) if isinstance(entry.config, DecodeConfig)]
     near = _of_nearest_shape(entries, head_dim, group)
-    fitting = [entry for entry in near if entry.max_reqs >= num_reqs]
-    chosen = min(fitting or near, key=lambda e: e.max_reqs if fitting else -e.max_reqs)
+    chosen = smallest_fitting(near, num_reqs, lambda entry: entry.max_reqs)
     assert isinstance(chosen.config, DecodeConfig)
     return chosen.config
 
@@ -89,18 +90,13 @@ def load(table: Path = TABLE) -> tuple[Tuned, ...]:
 
     Errors: ValueError, one sentence that names the file, when it is not what the sweep writes.
     """
-    try:
+    with usable(table, "bench/gpu/attention_sweep.py"):
         content = json.loads(table.read_text(encoding="utf-8"))
         entries = [_parse(entry, DecodeConfig) for entry in content["decode"]]
         decodes = len(entries)
         entries += [_parse(entry, PrefillConfig) for entry in content["prefill"]]
         if not 0 < decodes < len(entries):
             raise ValueError("it has no entry for decode, or none for prefill")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"the tuning table {table} cannot be used ({error!r}); remake it with "
-            "bench/gpu/attention_sweep.py, or install the package again"
-        ) from error
     return tuple(entries)
 
 
@@ -113,10 +109,8 @@ def _parse(entry: dict[str, Any], kind: type[DecodeConfig] | type[PrefillConfig]
         expected = bool if field.name in ("page_tiles", "fused_combine") else int
         if type(value) is not expected or (expected is int and value < 1):
             raise ValueError(f"{field.name} is {value!r}")
-    for name in ("tile_len", "tile_rows", "num_warps"):
-        value = getattr(config, name, 1)
-        if value & (value - 1):
-            raise ValueError(f"{name} is {value}, which is no power of two")
+    names = ("tile_len", "tile_rows", "num_warps")
+    check_powers_of_two({name: getattr(config, name, 1) for name in names})
     if any(type(number) is not int for number in (head_dim, group, max_reqs)):
         raise ValueError(f"its shape is {head_dim!r}, {group!r}, {max_reqs!r}")
     return Tuned(head_dim, group, max_reqs, config)

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from kernels.gpu.tuning_table import check_powers_of_two, smallest_fitting, usable
+
 MAX_TOKENS = 16
 TABLE = Path(__file__).with_name("tuned_linear.json")
 _ALIGNED = 16  # columns: what Triton must know of a stride to read 16 bytes at a time
@@ -90,16 +92,11 @@ def load(table: Path = TABLE) -> tuple[Tuned, ...]:
 
     Errors: ValueError, one sentence that names the file, when it is not what the sweep writes.
     """
-    try:
+    with usable(table, "bench/gpu/linear_sweep.py"):
         entries = [_parse(entry) for entry in json.loads(table.read_text(encoding="utf-8"))]
         missing = _KINDS - {(entry.gated, entry.max_tokens == 1) for entry in entries}
         if missing:
             raise ValueError("it lacks entries, gated or not, for one token or for more")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"the tuning table {table} cannot be used ({error!r}); remake it with "
-            "bench/gpu/linear_sweep.py, or install the package again"
-        ) from error
     return tuple(entries)
 
 
@@ -112,9 +109,8 @@ def _parse(entry: dict[str, Any]) -> Tuned:
     for name, number in numbers.items():
         if type(number) is not int or number < 1:
             raise ValueError(f"{name} is {number!r}")
-    for name in ("tile_rows", "tile_columns", "num_warps"):
-        if numbers[name] & (numbers[name] - 1):
-            raise ValueError(f"{name} is {numbers[name]}, which is no power of two")
+    names = ("tile_rows", "tile_columns", "num_warps")
+    check_powers_of_two({name: numbers[name] for name in names})
     for name, flag in (("gated", gated), ("used", used)):
         if type(flag) is not bool:
             raise ValueError(f"{name} is {flag!r}")
@@ -139,5 +135,4 @@ def _nearest(
 
     nearest = min(map(distance, entries))
     near = [entry for entry in entries if distance(entry) == nearest]
-    fitting = [entry for entry in near if entry.max_tokens >= num_tokens]
-    return min(fitting or near, key=lambda e: e.max_tokens if fitting else -e.max_tokens)
+    return smallest_fitting(near, num_tokens, lambda entry: entry.max_tokens)
