@@ -1,4 +1,4 @@
-"""Capturing CUDA graphs, and for which sizes."""
+"""Capturing CUDA graphs, and for which steps."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def captured(run: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def up_to(most: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of the ascending `sizes` that are less than `most`, and `most`."""
-    return (*(size for size in sizes if size < most), most)
+def up_to(most: int, steps: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of the ascending `steps` that are less than `most`, and `most`."""
+    return (*(step for step in steps if step < most), most)

@@ -32,7 +32,9 @@ def check_powers_of_two(numbers: Mapping[str, int]) -> None:
             raise ValueError(f"{name} is {number}, which is no power of two")
 
 
-def smallest_fitting(entries: Sequence[Entry], size: int, size_of: Callable[[Entry], int]) -> Entry:
-    """The smallest of at least `size`, else the largest."""
-    fitting = [entry for entry in entries if size_of(entry) >= size]
-    return min(fitting, key=size_of) if fitting else max(entries, key=size_of)
+def smallest_fitting(
+    entries: Sequence[Entry], count: int, most_of: Callable[[Entry], int]
+) -> Entry:
+    """The smallest of at least `count`, else the largest."""
+    fitting = [entry for entry in entries if most_of(entry) >= count]
+    return min(fitting, key=most_of) if fitting else max(entries, key=most_of)

@@ -10,9 +10,9 @@ from kernels.gpu.tuning_table import check_powers_of_two, smallest_fitting
 
 
 @given(st.lists(st.integers(1, 512), min_size=1), st.integers(1, 512))
-def test_the_smallest_that_fits_else_the_largest(sizes: list[int], size: int) -> None:
-    taken = smallest_fitting(sizes, size, lambda entry: entry)
-    assert taken == min((each for each in sizes if each >= size), default=max(sizes))
+def test_the_smallest_that_fits_else_the_largest(counts: list[int], count: int) -> None:
+    taken = smallest_fitting(counts, count, lambda entry: entry)
+    assert taken == min((each for each in counts if each >= count), default=max(counts))
 
 
 def test_what_is_no_power_of_two_is_named() -> None:
