@@ -159,7 +159,7 @@ def _plan_decode(q: AttentionShape, *rows: Tensor) -> dict[str, Any]:
         q.num_tokens, q.num_heads, q.num_kv_heads, q.head_dim, dtype=q.dtype, device=q.device
     )
     workspace.plan_step(*rows)
-    return {"workspace": workspace}
+    return {"workspace": workspace, "settled": True}  # the embedding comes after
 
 
 def _plan_prefill(q: AttentionShape, *rows: Tensor) -> dict[str, Any]:

@@ -31,9 +31,10 @@ class Transformer:
 
     def forward(self, step: Step, kv_cache: KVCache) -> Tensor:
         """The hidden state [T, hidden] after all layers, which store K and V at the out_locs."""
-        hidden = F.embedding(step.token_ids, self._embedding)  # [T, hidden]
         spec, page_table = self._spec, kv_cache.page_table
-        attention = StepAttention(self._ops, spec, step, page_table, hidden.dtype)
+        attention = StepAttention(self._ops, spec, step, page_table, self._embedding.dtype)
+        # An ordinary launch: what was planned and stored before it, attention may read early.
+        hidden = F.embedding(step.token_ids, self._embedding)  # [T, hidden]
         for layer_idx, layer in enumerate(self._layers):
             caches = kv_cache.layer(layer_idx)
             hidden = layer.forward(hidden, step, self._rotary, caches, attention)

@@ -51,6 +51,8 @@ SHAPES = (  # the first is swept in full, those after it with what is left of ti
     Shape(256, 16, 8),
     Shape(128, 32, 32),
 )
+MAX_EARLY_ROWS = 16
+EARLY_TILES = ((32, 4, 2), (64, 4, 2), (64, 8, 2), (128, 8, 2))  # tile_len, warps, stages
 MIXED = random.Random(0)
 DECODE_LOADS = (
     Load("256x1024", (1024,) * 256),
@@ -67,6 +69,7 @@ DECODE_LOADS = (
     Load("256x2176 of which 2048 shared", (2176,) * 256, shared_len=2048),
 )
 FEW_DECODE_LOADS = DECODE_LOADS[:7]
+FEW_ROWS_LOADS = tuple(load for load in DECODE_LOADS if len(load.lens) <= MAX_EARLY_ROWS)
 BATCHES = {1: 2, 8: 11, 16: 23, 32: 47, 64: 95, 128: 191, 256: 1024}  # rows: max_reqs of its entry
 PREFILL_LOADS = (
     Load("1x8192", (8192,), (0,)),
@@ -78,12 +81,20 @@ WORKERS_PER_SM = (1, 2, 3, 4, 6, 8)
 
 
 def decode_configs(shape: Shape, *, few: bool) -> list[DecodeConfig]:
-    """Tiles, warps and stages that fit and spill no register; the sweep sets workers_per_sm."""
+    """Tiles, warps and stages that fit and spill few registers; the sweep sets workers_per_sm.
+
+    Those that read a tile early are for at most MAX_EARLY_ROWS rows.
+    """
     tiles = [(64, 4, 3), (128, 4, 3), (64, 4, 2), (32, 4, 4), (128, 8, 3)]
     more = [] if few else [(32, 4, 3), (64, 4, 4), (64, 8, 3), (128, 4, 2), (128, 8, 2)]
     configs = [DecodeConfig(*tile, workers_per_sm=1) for tile in tiles]
     configs += [replace(config, fused_combine=True) for config in configs]
     configs += [DecodeConfig(*tile, workers_per_sm=1) for tile in more]
+    configs += [
+        DecodeConfig(*tile, workers_per_sm=1, early_tile=True)  # the others spill
+        for tile in EARLY_TILES
+        if tile[0] > 32 or shape.head_dim < 256
+    ]
     return [
         config
         for config in configs
@@ -189,6 +200,7 @@ class World:
                 out=self.out,
                 workspace=workspace,
                 page_size=self.page_size,
+                settled=True,
             )
             for k, v in self.layers
         ]

@@ -1,11 +1,12 @@
 """Measures the attention kernels' configs on this GPU, and writes the tuning table anew.
 
-    python -m bench.gpu.attention_sweep [--seconds 210] [--out DIRECTORY]
+    python -m bench.gpu.attention_sweep [--few] [--seconds 210] [--out DIRECTORY]
 
-Writes attention_sweep.json (every figure) and tuned_attention.json (the winners; shapes that were
-not measured keep their entries) into DIRECTORY, by default $OUT, else bench/results, after every
-shape. The new table is copied over kernels/gpu/tuned_attention.json by hand. Without a GPU, and
-with TRITON_INTERPRET=1, it runs a few tiny cases, which measures nothing but shows that it works.
+Writes attention_sweep.json (every figure) and tuned_attention.json (the winners; shapes and batches
+that were not measured keep theirs) into DIRECTORY, by default $OUT, else bench/results, after every
+shape. `--few` measures decode of few rows alone. The new table is copied over
+kernels/gpu/tuned_attention.json by hand. Without a GPU, and with TRITON_INTERPRET=1, it runs a few
+tiny cases, which measures nothing but shows that it works.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Sweep:
         for load in loads:
             world = World(shape, load, self._pool, page_size=PAGE_SIZE)
             floor_us = read_us(world.kv_bytes, self._pool)
-            for config in configs:
+            may_be_early = len(load.lens) <= cases.MAX_EARLY_ROWS
+            for config in configs if may_be_early else [c for c in configs if not c.early_tile]:
                 known_right = False
                 for workers_per_sm in cases.WORKERS_PER_SM if ON_GPU else (1,):
                     chosen = replace(config, workers_per_sm=workers_per_sm)
@@ -128,7 +130,7 @@ class Sweep:
         self._directory.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.figures, indent=1) + "\n"
         (self._directory / "attention_sweep.json").write_text(text)
-        if self.figures["decode"] and self.figures["prefill"]:
+        if self.figures["decode"]:
             table = json.dumps(new_table(self.figures), indent=2) + "\n"
             (self._directory / "tuned_attention.json").write_text(table)
 
@@ -166,9 +168,13 @@ class Sweep:
             raise OutOfTimeError
 
 
-def jobs() -> Iterator[tuple[str, Shape, list[Any]]]:
-    """What to measure, the most important first."""
+def jobs(*, few: bool) -> Iterator[tuple[str, Shape, list[Any]]]:
+    """What to measure, the most important first; `few`: decode alone."""
     first, *others = cases.SHAPES
+    if few:
+        for shape in cases.SHAPES:
+            yield "decode", shape, cases.decode_configs(shape, few=True)
+        return
     yield "decode", first, cases.decode_configs(first, few=False)
     yield "prefill", first, cases.prefill_configs(first)
     for shape in others:
@@ -193,6 +199,7 @@ def compile_ahead(job: tuple[str, Shape, Any]) -> None:
             world = World(shape, Load("tiny", (40, 70)), pool, page_size=PAGE_SIZE, max_layers=1)
             workspace = world.workspace(config)
             workspace.plan_step(world.table_idxs, world.lens)
+            torch.cuda.synchronize()
             world.decode(workspace)[0]()
         else:
             load = Load("tiny", (40, 70), (0, 5))
@@ -205,11 +212,12 @@ def compile_ahead(job: tuple[str, Shape, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--few", action="store_true", help="decode of few rows alone")
     parser.add_argument("--seconds", type=float, default=210)
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
     arguments = parser.parse_args()
     began = time.monotonic()
-    wanted = list(jobs())
+    wanted = list(jobs(few=arguments.few))
     if ON_GPU:
         single = [("plan", cases.SHAPES[0], tile_len) for tile_len in (32, 64, 128)]
         single += [(kind, shape, config) for kind, shape, configs in wanted for config in configs]
@@ -220,19 +228,23 @@ def main() -> None:
         print(f"compiled {len(single)} configs in {time.monotonic() - began:.0f} s", flush=True)
     sweep = Sweep(arguments.out, began + arguments.seconds)
     sweep.figures["plan_us"] = sweep.plan_us()
-    sweep_all(sweep, wanted, began)
+    sweep_all(sweep, wanted, began, few=arguments.few)
     sweep.write()
     print_winners(sweep.figures)
 
 
-def sweep_all(sweep: Sweep, wanted: list[tuple[str, Shape, list[Any]]], began: float) -> None:
+def sweep_all(
+    sweep: Sweep, wanted: list[tuple[str, Shape, list[Any]]], began: float, *, few: bool
+) -> None:
     """Every job until time is over; what is left is named in the figures."""
     tiny = [Load("2 rows", (40, 20))], [Load("2 rows", (40, 20), (0, 4))]
     for number, (kind, shape, configs) in enumerate(wanted):
-        full = number < 2
+        full = number < 2 and not few
         try:
             if kind == "decode":
                 loads = cases.DECODE_LOADS if full else cases.FEW_DECODE_LOADS
+                if few:
+                    loads = cases.FEW_ROWS_LOADS
                 sweep.decode(shape, list(loads) if ON_GPU else tiny[0], configs)
                 if full:
                     at = list(cases.DECODE_LOADS[:3]) if ON_GPU else tiny[0]

@@ -32,7 +32,9 @@ def winners_of(rows: list[dict[str, Any]], shape: Shape) -> dict[int, dict[str, 
 
 
 def new_table(figures: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The tuning table: the measured shapes' winners, and what the present one has of others."""
+    """The tuning table: the winners of the shapes and batches that were measured, and what the
+    present one has of others.
+    """
     table = json.loads(TABLE.read_text(encoding="utf-8"))
     for section in ("decode", "prefill"):
         for shape in dict.fromkeys(
@@ -40,10 +42,20 @@ def new_table(figures: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
             for row in figures[section]
         ):
             key = {"head_dim": shape.head_dim, "group": shape.group}
-            entries = [e for e in table[section] if any(e[k] != v for k, v in key.items())]
-            for batch, row in winners_of(figures[section], shape).items():
-                limit = {"max_reqs": BATCHES.get(batch, batch)} if batch else {}
-                entries.append({**key, **limit, **row["config"]})
+            new = [
+                {
+                    **key,
+                    **({"max_reqs": BATCHES.get(batch, batch)} if batch else {}),
+                    **row["config"],
+                }
+                for batch, row in winners_of(figures[section], shape).items()
+            ]
+            keys = [{**key, "max_reqs": entry.get("max_reqs")} for entry in new]
+            entries = new + [e for e in table[section] if _key_of(e) not in keys]
             entries.sort(key=lambda e: (e["head_dim"], e["group"], e.get("max_reqs", 0)))
             table[section] = entries
     return table
+
+
+def _key_of(entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: entry.get(name) for name in ("head_dim", "group", "max_reqs")}

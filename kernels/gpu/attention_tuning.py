@@ -31,6 +31,7 @@ class DecodeConfig:
     workers_per_sm: int  # programs started for every multiprocessor, over all KV heads
     page_tiles: bool = False  # where a tile lies in one page, read its first loc only
     fused_combine: bool = False  # the last worker of a row combines; else a second kernel does
+    early_tile: bool = False  # a worker reads its first tile before the kernel in front has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def _parse(entry: dict[str, Any], kind: type[DecodeConfig] | type[PrefillConfig]
     config = kind(**rest)
     for field in fields(config):
         value = getattr(config, field.name)
-        expected = bool if field.name in ("page_tiles", "fused_combine") else int
+        expected = bool if isinstance(field.default, bool) else int
         if type(value) is not expected or (expected is int and value < 1):
             raise ValueError(f"{field.name} is {value!r}")
     names = ("tile_len", "tile_rows", "num_warps")

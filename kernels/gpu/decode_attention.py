@@ -16,13 +16,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.gpu.decode_combine import combine_kernel, merge_parts
+from kernels.gpu.decode_combine import combine_kernel
+from kernels.gpu.decode_early import attend_early_kernel
 from kernels.gpu.decode_plan import RECORD_WORDS
+from kernels.gpu.decode_tiles import attend_row, no_tiles
 from kernels.gpu.decode_workspace import DecodeWorkspace, decode_workspace
-from kernels.gpu.launch import OVERLAP, begin_program, dot
+from kernels.gpu.launch import OVERLAP, let_next_come, wait_for_previous
 
 _MERGED_ELEMENTS = 8192  # of partial results that a program of the combine kernel holds at once
-_FUSED_ELEMENTS = 4096  # as above, in the attention kernel: more would cost it registers
+_FUSED_ELEMENTS = 2048  # as above, in the attention kernel: more would cost it registers
 
 
 def decode_attention(
@@ -37,12 +39,16 @@ def decode_attention(
     out: Tensor | None = None,
     workspace: DecodeWorkspace | None = None,
     page_size: int = 1,
+    settled: bool = False,
 ) -> Tensor:
     """As `kernels.reference.attention.decode_attention`; q [B, H, D] to [B, H, D], no host sync.
 
     Rows of `q` may be strided. `out` is written when given. A `workspace` given has had its
     `plan_step` with these rows and lengths; else one is made. Inside a page of `page_size` locs are
-    consecutive and aligned: the default assumes nothing.
+    consecutive and aligned: the default assumes nothing. `settled`: the workspace's plan, the locs,
+    and K and V of all tokens but the rows' last ones were written before an ordinary launch, one
+    without OVERLAP, that came before this call. They may then be read while the kernel in front
+    still runs.
     """
     num_reqs, num_heads, head_dim = q.shape
     num_kv_heads = k_cache.shape[1]
@@ -50,7 +56,9 @@ def decode_attention(
     assert k_cache.is_contiguous(), "K is contiguous by loc"
     assert v_cache.is_contiguous(), "V is contiguous by loc"
     assert page_table.stride(1) == 1, "a row of the page table is contiguous"
+    assert scale > 0, "the largest product has the largest weight"
     if workspace is None:
+        settled = False
         workspace = decode_workspace(
             num_reqs, num_heads, num_kv_heads, head_dim, dtype=q.dtype, device=q.device
         )
@@ -62,7 +70,8 @@ def decode_attention(
     group = num_heads // num_kv_heads
     partials = workspace.partial, workspace.partial_lse, workspace.arrivals
     shape = {"HEAD_DIM": head_dim, "BLOCK_D": triton.next_power_of_2(head_dim)}
-    attend_kernel[(len(plan.workers) * num_kv_heads,)](
+    kernel = attend_early_kernel if settled and config.early_tile else attend_kernel
+    kernel[(len(plan.workers) * num_kv_heads,)](
         q,
         k_cache,
         v_cache,
@@ -83,6 +92,7 @@ def decode_attention(
         PAGE_TILES=config.page_tiles and page_size % config.tile_len == 0,
         FUSED_COMBINE=config.fused_combine,
         BLOCK_S=_together(triton.next_power_of_2(group) * shape["BLOCK_D"]),
+        SETTLED=settled,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         **OVERLAP,
@@ -95,6 +105,7 @@ def decode_attention(
             NUM_HEADS=num_heads,
             **shape,
             BLOCK_S=min(64, _MERGED_ELEMENTS // shape["BLOCK_D"]),
+            SETTLED=settled,
             num_warps=4,
             **OVERLAP,
         )
@@ -132,10 +143,12 @@ def attend_kernel(
     PAGE_TILES: tl.constexpr,
     FUSED_COMBINE: tl.constexpr,
     BLOCK_S: tl.constexpr,
+    SETTLED: tl.constexpr,
 ):
     """A program is one worker and one KV head, the heads of a worker next to each other."""
-    begin_program()
-    NUM_HEADS: tl.constexpr = NUM_KV_HEADS * GROUP
+    let_next_come()
+    if not SETTLED:
+        wait_for_previous()
     worker = tl.program_id(0) // NUM_KV_HEADS
     head = tl.program_id(0) % NUM_KV_HEADS
     record = workers + worker * RECORD_WORDS
@@ -144,121 +157,53 @@ def attend_kernel(
     left = tl.load(record + 2)
     seq_len = tl.load(record + 3)
     table_idx = tl.load(record + 4)
+    if SETTLED:
+        wait_for_previous()
+    k_of_head = k_cache + head * HEAD_DIM
+    v_of_head = v_cache + head * HEAD_DIM
     m = tl.arange(0, BLOCK_M)
     d = tl.arange(0, BLOCK_D)
     of_group = m[:, None] < GROUP
     if HEAD_DIM != BLOCK_D:
         of_group = of_group & (d[None, :] < HEAD_DIM)
-    heads = head * GROUP + m
-    in_token = heads[:, None] * HEAD_DIM + d[None, :]
+    in_token = (head * GROUP + m)[:, None] * HEAD_DIM + d[None, :]
     while left > 0:
-        row_tiles = tl.cdiv(seq_len, BLOCK_N)
-        count = tl.minimum(left, row_tiles - tile)
+        count = tl.minimum(left, tl.cdiv(seq_len, BLOCK_N) - tile)
         query = tl.load(q + row.to(tl.int64) * q_stride + in_token, mask=of_group, other=0.0)
-        acc, lse = _attend_tiles(
+        acc, total, highest = no_tiles(BLOCK_M, BLOCK_N, BLOCK_D)
+        attend_row(
+            acc,
+            total,
+            highest,
             query,
-            k_cache + head * HEAD_DIM,
-            v_cache + head * HEAD_DIM,
+            k_of_head,
+            v_of_head,
             page_table + table_idx.to(tl.int64) * table_stride,
+            rows,
+            out,
+            partial,
+            partial_lse,
+            arrivals,
+            worker,
+            row,
+            head,
             seq_len,
+            tile,
             tile,
             tile + count,
             scale_log2,
-            NUM_KV_HEADS * HEAD_DIM,
+            NUM_KV_HEADS,
+            GROUP,
             HEAD_DIM,
             BLOCK_D,
             BLOCK_M,
             BLOCK_N,
             PAGE_TILES,
+            FUSED_COMBINE,
+            BLOCK_S,
         )
-        if count == row_tiles:
-            to = out + row.to(tl.int64) * (NUM_HEADS * HEAD_DIM) + in_token
-            tl.store(to, acc.to(out.dtype.element_ty), mask=of_group)
-        else:
-            part = (worker * 2 + (tile == 0)).to(tl.int64) * NUM_HEADS
-            tl.store(partial + part * HEAD_DIM + in_token, acc, mask=of_group)
-            tl.store(partial_lse + part + heads, lse, mask=m < GROUP)
-            if FUSED_COMBINE:
-                first = tl.load(rows + row * 2)
-                shared = tl.load(rows + row * 2 + 1)
-                arrival = arrivals + row * NUM_KV_HEADS + head
-                tl.debug_barrier()  # every warp's part is written before it is announced
-                if tl.atomic_add(arrival, 1, sem="acq_rel") == shared - 1:
-                    tl.store(arrival, 0)
-                    merge_parts(
-                        out,
-                        partial,
-                        partial_lse,
-                        row,
-                        head * GROUP,
-                        first,
-                        shared,
-                        NUM_HEADS,
-                        GROUP,
-                        HEAD_DIM,
-                        BLOCK_D,
-                        BLOCK_S,
-                    )
         left -= count
         tile = 0
         row += 1
         seq_len = tl.load(seq_lens + row, mask=left > 0, other=1).to(tl.int32)
         table_idx = tl.load(table_idxs + row, mask=left > 0, other=0).to(tl.int32)
-
-
-@triton.jit
-def _attend_tiles(
-    query,
-    k_of_head,
-    v_of_head,
-    locs_of_row,
-    seq_len,
-    first_tile,
-    end_tile,
-    scale_log2,
-    LOC_STRIDE: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PAGE_TILES: tl.constexpr,
-):
-    """Attention of `query` [BLOCK_M, BLOCK_D] over some tiles of a row, and its log2-sum-exp2."""
-    n = tl.arange(0, BLOCK_N)
-    d = tl.arange(0, BLOCK_D)
-    highest = tl.full((BLOCK_M,), float("-inf"), tl.float32)
-    total = tl.zeros((BLOCK_M,), tl.float32)
-    acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    position = first_tile * BLOCK_N + n
-    if PAGE_TILES:
-        loc = tl.load(locs_of_row + first_tile * BLOCK_N)
-    else:
-        loc = tl.load(locs_of_row + position, mask=position < seq_len, other=0)
-    for tile in tl.range(first_tile, end_tile):
-        inside = position < seq_len
-        locs = loc.to(tl.int64)
-        if PAGE_TILES:
-            locs += n
-        at = locs * LOC_STRIDE
-        k_inside = inside[None, :]
-        v_inside = inside[:, None]
-        if HEAD_DIM != BLOCK_D:
-            k_inside = k_inside & (d[:, None] < HEAD_DIM)
-            v_inside = v_inside & (d[None, :] < HEAD_DIM)
-        keys = tl.load(k_of_head + at[None, :] + d[:, None], mask=k_inside, other=0.0)
-        values = tl.load(v_of_head + at[:, None] + d[None, :], mask=v_inside, other=0.0)
-        position += BLOCK_N
-        if PAGE_TILES:
-            after = (tile + 1) * BLOCK_N
-            loc = tl.load(locs_of_row + after, mask=after < seq_len, other=0)
-        else:
-            loc = tl.load(locs_of_row + position, mask=position < seq_len, other=0)
-        scores = dot(query, keys, tl.zeros((BLOCK_M, BLOCK_N), tl.float32)) * scale_log2
-        scores = tl.where(inside[None, :], scores, float("-inf"))
-        now = tl.maximum(highest, tl.max(scores, 1))  # finite: the first tile has a position inside
-        weights = tl.exp2(scores - now[:, None])
-        shrink = tl.exp2(highest - now)
-        total = total * shrink + tl.sum(weights, 1)
-        acc = dot(weights.to(values.dtype), values, acc * shrink[:, None])
-        highest = now
-    return acc / total[:, None], highest + tl.log2(total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.gpu.launch import begin_program
+from kernels.gpu.launch import let_next_come, wait_for_previous
 
 
 @triton.jit
@@ -64,13 +64,18 @@ def combine_kernel(
     HEAD_DIM: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_S: tl.constexpr,
+    SETTLED: tl.constexpr,
 ):
     """A program is one row and one query head; nothing to do where one worker had the whole row."""
-    begin_program()
+    let_next_come()
+    if not SETTLED:
+        wait_for_previous()
     row = tl.program_id(0) // NUM_HEADS
+    first = tl.load(rows + row * 2)
     shared = tl.load(rows + row * 2 + 1)
+    if SETTLED:
+        wait_for_previous()
     if shared > 1:
-        first = tl.load(rows + row * 2)
         head = tl.program_id(0) % NUM_HEADS
         merge_parts(
             out,

@@ -36,7 +36,7 @@ def entries() -> Iterator[Entry]:
                 yield prefill_entry(*shape, torch.bfloat16)
     for head_dim in (64, 128, 256):
         exact = attention_tuning.decode_config(head_dim, 3, 1, torch.float32)
-        yield decode_entry(head_dim, 3, 16, torch.float32, exact)
+        yield decode_entry(head_dim, 3, 16, torch.float32, exact, settled=False)
         yield prefill_entry(head_dim, 3, 16, torch.float32)
 
 
@@ -46,6 +46,8 @@ def decode_entry(
     page_size: int,
     dtype: torch.dtype,
     config: attention_tuning.DecodeConfig,
+    *,
+    settled: bool = True,
 ) -> Entry:
     def launch() -> None:
         q, cache, table, ints = tensors(head_dim, group, dtype)
@@ -53,11 +55,15 @@ def decode_entry(
         space = decode_workspace(2, *heads, head_dim, dtype=dtype, device="cpu", config=config)
         space.plan_step(ints, ints)
         decode_attention(
-            q, cache, cache, table, ints, ints, 0.1, workspace=space, page_size=page_size
+            *(q, cache, cache, table, ints, ints, 0.1),
+            workspace=space,
+            page_size=page_size,
+            settled=settled,
         )
 
     name = f"decode {head_dim} x{group} page {page_size} {str(dtype)[6:]} of {config.tile_len}"
-    return Entry(name, launch, {"attend_kernel": FILLS})
+    kernel = "attend_early_kernel" if settled and config.early_tile else "attend_kernel"
+    return Entry(name, launch, {kernel: FILLS})
 
 
 def prefill_entry(head_dim: int, group: int, page_size: int, dtype: torch.dtype) -> Entry:

@@ -77,6 +77,7 @@ class Decode:
             out=torch.full_like(self.q, math.nan),
             workspace=workspace,
             page_size=self.page_size,
+            settled=True,  # torch has filled `out` since
         )
         assert not workspace.arrivals.any(), "the next layer counts from zero"
         return out
@@ -128,6 +129,28 @@ def test_the_partition_changes_no_result(
     out = decode.attend(replace(CONFIG, tile_len=tile_len), num_workers)
 
     assert_near(out, decode.expected())
+
+
+@pytest.mark.parametrize("fused_combine", [False, True])
+@pytest.mark.parametrize(
+    ("lens", "tile_len", "num_workers"),
+    [
+        ([96, 31, 32, 33], 16, 12),
+        ([96, 31, 32, 33], 16, 2),
+        ([1, 2, 16, 17], 16, 40),
+        ([80], 32, 1),
+    ],
+)
+def test_a_first_tile_read_early_changes_no_result(
+    device: torch.device, lens: list[int], tile_len: int, num_workers: int, *, fused_combine: bool
+) -> None:
+    decode = Decode(lens, device)
+    plain = replace(CONFIG, tile_len=tile_len, fused_combine=fused_combine, page_tiles=False)
+
+    out = decode.attend(replace(plain, early_tile=True), num_workers)
+
+    assert_near(out, decode.expected())
+    assert_near(out, decode.attend(plain, num_workers).double())
 
 
 @pytest.mark.parametrize("fused_combine", [False, True])
