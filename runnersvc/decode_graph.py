@@ -28,7 +28,10 @@ from runnersvc.step import Step
 from runnersvc.step_arrays import step_of
 from servicekit.plan import Plan
 
-BATCHES = (1, 2, 4, 8, 16, 24, 32, *range(48, 256, 16), 256, 320, 384, 448, 512)
+BATCHES = (
+    *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160, 176, 192, 208, 224, 256),
+    *(320, 384, 448, 512),
+)
 
 
 class DecodeGraphs:
