@@ -21,17 +21,26 @@ PAGE_SIZE = 16
 
 
 @pytest.mark.skipif(damage(MODEL) is not None, reason="pagewire fetch smollm2-135m-instruct first")
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_it_knows_the_capital_of_france(dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "given", "answer"),
+    [
+        ("float32", "", "The capital of France is Paris."),
+        # "The" is 0.08 ahead of "L" and "." 0.3 ahead of the next, less than bfloat16 tells apart
+        # at logits of 25; what lies between leads by 3 or more.
+        ("bfloat16", "The", " capital of France is Paris"),
+    ],
+)
+def test_it_knows_the_capital_of_france(dtype: str, given: str, answer: str) -> None:
     config = RunnerConfig(
         listen="", model=str(MODEL), device="cuda", dtype=dtype, kv_tokens=4096, max_seq_len=512
     )
     model, _ = load(config, checked(config))
     tokenizer = Tokenizer.load(MODEL)
     ids = tokenizer.encode_chat([("user", "What is the capital of France?")])
+    ids += tokenizer.encode(given) if given else []
     write = [(0, at, PAGE_SIZE * 8 + at) for at in range(PAGE_SIZE * 8)]
     plan = make_plan([Row(0, 0, ids)], opens=[greedy(0)], write=write)
-    answer = [int(model.execute(plan)[0])]
-    for length in range(len(ids), len(ids) + 7):
-        answer += model.execute(make_plan([Row(0, length)])).tolist()
-    assert tokenizer.decode(answer) == "The capital of France is Paris."
+    sampled = [int(model.execute(plan)[0])]
+    for length in range(len(ids), len(ids) + len(tokenizer.encode(answer)) - 1):
+        sampled += model.execute(make_plan([Row(0, length)])).tolist()
+    assert tokenizer.decode(sampled) == answer
