@@ -6,16 +6,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from typing import TypeAlias
 
 import structlog
 
-from gateway.generation import Event, Finished, Generation, GenerationRequest
+from gateway.choices import Choices
+from gateway.generation import Event, Finished, GenerationRequest
 from gateway.live_requests import LiveRequests
 from gateway.submission import Manager
 from gateway.tokenizer import Tokenizer
 from gateway.totals import Totals
 
 log = structlog.get_logger()
+
+Make: TypeAlias = Callable[[str], Awaitable[GenerationRequest]]  # given the request's name
 
 
 class Answering:
@@ -29,19 +33,11 @@ class Answering:
         self._live = live
         self._totals = totals
 
-    def events(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """Those of `Generation`; its errors, and those of `LiveRequests.claimed`."""
-
-        async def made(request_id: str) -> GenerationRequest:
-            return request
-
-        return self.events_of(request.request_id, made)
-
-    async def events_of(
-        self, request_id: str, make: Callable[[str], Awaitable[GenerationRequest]]
-    ) -> AsyncGenerator[Event, None]:
-        """The like, of a request that `make` gives, once its name is taken: "" is given one."""
-        finished: Finished | None = None
+    async def events_of(self, request_id: str, make: Make) -> AsyncGenerator[Event, None]:
+        """Those of `Choices`, of the request that `make` gives once its name is taken: "" is given
+        one. Errors: theirs, those of `make`, and those of `LiveRequests.claimed`.
+        """
+        ends: list[Finished] = []
         with (
             self._live.claimed(request_id) as live,
             self._totals.answer() as note,
@@ -49,17 +45,17 @@ class Answering:
         ):
             try:
                 request = await make(live.request_id)
-                generation = Generation(self._manager, self._tokenizer, request)
-                live.ends_by(generation.cancel)
-                async with aclosing(generation.events()) as events:
+                choices = Choices(self._manager, self._tokenizer, request)
+                live.ends_by(choices.cancel)
+                async with aclosing(choices.events()) as events:
                     async for event in events:
                         note(event)
                         if isinstance(event, Finished):
-                            finished = event
+                            ends.append(event)
                         yield event
             finally:
                 log.info(
                     "request ended",
-                    reason=finished.reason.value if finished else "not finished",
-                    completion_tokens=finished.completion_tokens if finished else None,
+                    reason=" ".join(end.reason.value for end in ends) or "not finished",
+                    completion_tokens=sum(end.completion_tokens for end in ends) if ends else None,
                 )

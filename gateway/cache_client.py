@@ -78,6 +78,10 @@ class CacheClient:
                     traceparent=submission.traceparent,
                     priority=submission.priority,
                     cache_salt=submission.cache_salt,
+                    choice=submission.choice,
+                    first_choice_key=(
+                        None if submission.first_choice is None else submission.first_choice.key
+                    ),
                 )
             )
         )

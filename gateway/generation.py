@@ -8,15 +8,15 @@ from enum import Enum
 from functools import partial
 from typing import TypeAlias
 
+from gateway.bounds import MAX_STOPS, check_count
 from gateway.submission import Manager, Submission
 from gateway.text_stream import Delta, TextStream
 from gateway.token_feed import EndCause, TokenFeed
+from gateway.token_logprob import TokenLogprob
 from gateway.tokenizer import Tokenizer
-from servicekit.errors import Cancelled, InvalidArgument, Reason
+from servicekit.errors import Cancelled
 from servicekit.sampling import Sampling
 from servicekit.token_ids import check_token_ids
-
-MAX_STOPS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class GenerationRequest:
     traceparent: str = ""  # W3C trace context of the caller; "": none
     priority: int = 0
     cache_salt: str = ""
+    num_choices: int = 1
 
 
 class FinishReason(Enum):
@@ -47,7 +48,7 @@ class FinishReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The manager took the request."""
+    """The manager took the request, all its choices."""
 
     request_id: str
     prompt_tokens: int
@@ -67,24 +68,38 @@ class Finished:
     stop_token_id: int | None = None
     stop_string: str | None = None
     detail: str = ""
+    choice: int = 0
 
 
 Event: TypeAlias = Started | Delta | Finished
 
 
 class Generation:
-    """One request against the manager. `events()` is consumed once; leaving it early cancels the
-    request.
+    """One choice of a request against the manager. `events()` is consumed once; leaving it early
+    cancels it.
     """
 
-    def __init__(self, manager: Manager, tokenizer: Tokenizer, request: GenerationRequest) -> None:
-        """Errors: InvalidArgument for stop strings or token ids that cannot be."""
-        _check_count("stop.strings", len(request.stop_strings))
-        _check_count("stop.token_ids", len(request.stop_token_ids))
-        check_token_ids("prompt", request.prompt_ids, tokenizer.vocab_size)
-        check_token_ids("stop.token_ids", request.stop_token_ids, tokenizer.vocab_size)
+    def __init__(
+        self,
+        manager: Manager,
+        tokenizer: Tokenizer,
+        request: GenerationRequest,
+        choice: int = 0,
+        first: Generation | None = None,
+    ) -> None:
+        """`first` is choice 0 of the same request, where this is a further one; see
+        `further_choice`. Errors: InvalidArgument for stop strings or token ids that cannot be.
+        """
+        if first is None:
+            check_count("stop.strings", len(request.stop_strings), MAX_STOPS, least=0)
+            check_count("stop.token_ids", len(request.stop_token_ids), MAX_STOPS, least=0)
+            check_token_ids("prompt", request.prompt_ids, tokenizer.vocab_size)
+            check_token_ids("stop.token_ids", request.stop_token_ids, tokenizer.vocab_size)
         self._manager = manager
+        self._tokenizer = tokenizer
         self._request = request
+        self._choice = choice
+        self._first = first
         own_ends = frozenset() if request.ignore_eos else tokenizer.end_token_ids
         self._end_token_ids = frozenset(end for end in own_ends if end < tokenizer.vocab_size)
         stop_token_ids = frozenset(request.stop_token_ids)
@@ -100,6 +115,15 @@ class Generation:
         )
         self._feed: TokenFeed | None = None
         self._last_token_id = 0
+
+    @property
+    def feed(self) -> TokenFeed | None:
+        """What its tokens come by; None before it is submitted."""
+        return self._feed
+
+    def further_choice(self, choice: int) -> Generation:
+        """Another answer to the same request. Its `events` begin after those of this one."""
+        return Generation(self._manager, self._tokenizer, self._request, choice, first=self)
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Started, deltas that say something, Finished. Errors: what the manager rejects or fails
@@ -118,6 +142,8 @@ class Generation:
                 traceparent=request.traceparent,
                 priority=request.priority,
                 cache_salt=request.cache_salt,
+                choice=self._choice,
+                first_choice=None if self._first is None else self._first.feed,
             )
         )
         try:
@@ -149,16 +175,17 @@ class Generation:
             if self._text.stopped is not None:
                 self._manager.stop(feed, self._text.kept_tokens)
             if delta.text or delta.token_ids:
-                yield self._with_logprobs(delta, feed)
+                yield self._told(delta, feed)
         delta = self._text.finish()
         if delta.text or delta.token_ids:
-            yield self._with_logprobs(delta, feed)
+            yield self._told(delta, feed)
         yield self._finished(ended, feed.cached_tokens)
 
-    def _with_logprobs(self, delta: Delta, feed: TokenFeed) -> Delta:
-        if self._request.sampling.logprobs is None:
-            return delta
-        return delta._replace(logprobs=feed.take_logprobs(len(delta.token_ids)))
+    def _told(self, delta: Delta, feed: TokenFeed) -> Delta:
+        logprobs: tuple[TokenLogprob, ...] = ()
+        if self._request.sampling.logprobs is not None:
+            logprobs = feed.take_logprobs(len(delta.token_ids))
+        return delta._replace(logprobs=logprobs, choice=self._choice)
 
     def _finished(self, ended: EndCause | None, cached_tokens: int) -> Finished:
         finished = partial(
@@ -166,6 +193,7 @@ class Generation:
             prompt_tokens=len(self._request.prompt_ids),
             completion_tokens=self._text.kept_tokens,
             cached_tokens=cached_tokens,
+            choice=self._choice,
         )
         if self._text.stopped is not None:
             return finished(FinishReason.STOP, stop_string=self._text.stopped)
@@ -176,12 +204,3 @@ class Generation:
             return finished(FinishReason.STOP, stop_token_id=last)
         detail = "cache_full" if ended is EndCause.CACHE_FULL else ""
         return finished(FinishReason.LENGTH, detail=detail)
-
-
-def _check_count(name: str, count: int) -> None:
-    if count > MAX_STOPS:
-        raise InvalidArgument(
-            Reason.INVALID_FIELD,
-            f"{name} has {count} entries; at most {MAX_STOPS} are allowed",
-            field=name,
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from functools import partial
@@ -13,16 +14,16 @@ from pagewire.v1 import inference_pb2_grpc
 
 from gateway import off_loop
 from gateway.answering import Answering
+from gateway.bounds import MAX_CANCELLED_IDS, check_count, check_detokenized
 from gateway.generation import Event, Finished, GenerationRequest, Started
-from gateway.id_bounds import MAX_CANCELLED_IDS, check_count, check_detokenized
 from gateway.live_requests import LiveRequests
+from gateway.prompt import prompt_ids_of
 from gateway.served_model import check_served
 from gateway.text_stream import Delta
 from gateway.token_logprob import TokenLogprob
 from gateway.tokenizer import ChatMessage, Tokenizer
 from gateway.totals import Totals
 from gateway.traceparent import traceparent_of
-from servicekit.errors import InvalidArgument, PagewireError, Reason
 from servicekit.sampling_codec import decode_sampling
 
 AnyRequest: TypeAlias = pb.GenerateRequest | pb.ChatRequest | pb.CompleteRequest
@@ -62,83 +63,69 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def Complete(  # noqa: N802 # the RPC's name
         self, request: pb.CompleteRequest, context: Any
     ) -> pb.CompleteResponse:
-        answer = pb.CompleteResponse()
-        texts: list[str] = []
+        num_choices = _num_choices(request)
+        answer, texts = pb.CompleteResponse(), defaultdict[int, list[str]](list)
         async with aclosing(self._events("Complete", request, context)) as events:
             async for event in events:
                 if isinstance(event, Started):
                     answer.request_id = event.request_id
-                elif isinstance(event, Delta):
-                    texts.append(event.text)
-                    answer.token_ids.extend(event.token_ids)
-                    answer.logprobs.extend(map(_encoded_logprob, event.logprobs))
+                    for _ in range(1, num_choices):
+                        answer.further_choices.add()
+                    continue
+                choice = answer.further_choices[event.choice - 1] if event.choice else answer
+                if isinstance(event, Delta):
+                    texts[event.choice].append(event.text)
+                    choice.token_ids.extend(event.token_ids)
+                    choice.logprobs.extend(map(_encoded_logprob, event.logprobs))
                 else:
-                    answer.finished.CopyFrom(_encoded(event)["finished"])
-        answer.text = "".join(texts)
+                    choice.finished.CopyFrom(_encoded(event)["finished"])
+                    choice.text = "".join(texts[event.choice])
         return answer
 
     async def Tokenize(  # noqa: N802 # the RPC's name
         self, request: pb.TokenizeRequest, context: Any
     ) -> pb.TokenizeResponse:
-        check_served(request.model, self._model_name)
-        if request.WhichOneof("prompt") == "chat":
-            ids = await off_loop.encode_chat(
+        with self._totals.request("Tokenize"):
+            check_served(request.model, self._model_name)
+            is_chat = request.WhichOneof("prompt") == "chat"
+            special = request.HasField("add_special_tokens")
+            ids = await prompt_ids_of(
                 self._tokenizer,
-                _turns(request.chat.messages),
-                add_special_tokens=request.add_special_tokens,
+                _turns(request.chat.messages) if is_chat else request.text,
+                add_special_tokens=request.add_special_tokens if special else None,
             )
-        elif request.text:
-            ids = await off_loop.encode(
-                self._tokenizer,
-                request.text,
-                add_special_tokens=request.add_special_tokens
-                or not request.HasField("add_special_tokens"),
-            )
-        else:
-            raise InvalidArgument(
-                Reason.EMPTY_PROMPT, "the prompt is empty: send text or chat", field="prompt"
-            )
-        pieces = await off_loop.pieces_of(self._tokenizer, ids) if request.with_pieces else []
-        return pb.TokenizeResponse(token_ids=ids, pieces=pieces)
+            pieces = await off_loop.pieces_of(self._tokenizer, ids) if request.with_pieces else []
+            return pb.TokenizeResponse(token_ids=ids, pieces=pieces)
 
     async def Detokenize(  # noqa: N802 # the RPC's name
         self, request: pb.DetokenizeRequest, context: Any
     ) -> pb.DetokenizeResponse:
-        check_served(request.model, self._model_name)
-        ids = list(request.token_ids)
-        check_detokenized("token_ids", ids, self._tokenizer.vocab_size)
-        text = await off_loop.decode(
-            self._tokenizer, ids, skip_special_tokens=request.skip_special_tokens
-        )
-        return pb.DetokenizeResponse(text=text)
+        with self._totals.request("Detokenize"):
+            check_served(request.model, self._model_name)
+            ids = list(request.token_ids)
+            check_detokenized("token_ids", ids, self._tokenizer.vocab_size)
+            text = await off_loop.decode(
+                self._tokenizer, ids, skip_special_tokens=request.skip_special_tokens
+            )
+            return pb.DetokenizeResponse(text=text)
 
     async def Cancel(  # noqa: N802 # the RPC's name
         self, request: pb.CancelRequest, context: Any
     ) -> pb.CancelResponse:
-        check_count("request_ids", len(request.request_ids), MAX_CANCELLED_IDS)
-        ids = self._live.cancel(request.request_ids)
-        return pb.CancelResponse(cancelled_ids=ids.cancelled, unknown_ids=ids.unknown)
+        with self._totals.request("Cancel"):
+            check_count("request_ids", len(request.request_ids), MAX_CANCELLED_IDS)
+            ids = self._live.cancel(request.request_ids)
+            return pb.CancelResponse(cancelled_ids=ids.cancelled, unknown_ids=ids.unknown)
 
     async def _events(
         self, rpc: str, request: AnyRequest, context: Any
     ) -> AsyncGenerator[Event, None]:
-        """Those of the answer. The call counts under `rpc` and the code that it ends with."""
-        code = "CANCELLED"  # unless it ends otherwise
-        try:
+        with self._totals.request(rpc):
             check_served(request.model, self._model_name)
             make = partial(self._generation_request, request, context)
             async with aclosing(self._answering.events_of(request.request_id, make)) as events:
                 async for event in events:
                     yield event
-            code = "OK"
-        except PagewireError as failure:
-            code = failure.code_name
-            raise
-        except Exception:
-            code = "INTERNAL"
-            raise
-        finally:
-            self._totals.requests[rpc, code] += 1
 
     async def _generation_request(
         self, request: AnyRequest, context: Any, request_id: str
@@ -160,14 +147,19 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             traceparent=traceparent_of(context.invocation_metadata() or ()),
             priority=request.priority,
             cache_salt=request.cache_salt,
+            num_choices=_num_choices(request),
         )
 
     async def _prompt_ids(self, request: AnyRequest) -> list[int]:
         if isinstance(request, pb.ChatRequest):
-            return await off_loop.encode_chat(self._tokenizer, _turns(request.messages))
+            return await prompt_ids_of(self._tokenizer, _turns(request.messages))
         if request.WhichOneof("prompt") == "token_ids":
             return list(request.token_ids.ids)
-        return await off_loop.encode(self._tokenizer, request.text) if request.text else []
+        return await prompt_ids_of(self._tokenizer, request.text)
+
+
+def _num_choices(request: AnyRequest) -> int:
+    return request.n if request.HasField("n") else 1
 
 
 def _turns(messages: Iterable[pb.ChatMessage]) -> list[ChatMessage]:
@@ -182,7 +174,9 @@ def _encoded(event: Event) -> dict[str, Any]:
         }
     if isinstance(event, Delta):
         logprobs = map(_encoded_logprob, event.logprobs)
-        delta = pb.Delta(text=event.text, token_ids=event.token_ids, logprobs=logprobs)
+        delta = pb.Delta(
+            text=event.text, token_ids=event.token_ids, logprobs=logprobs, choice=event.choice
+        )
         return {"delta": delta}
     return {
         "finished": pb.Finished(
@@ -194,6 +188,7 @@ def _encoded(event: Event) -> dict[str, Any]:
                 cached_tokens=event.cached_tokens,
             ),
             detail=event.detail,
+            choice=event.choice,
         )
     }
 

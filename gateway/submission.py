@@ -22,6 +22,8 @@ class Submission(NamedTuple):
     traceparent: str = ""  # W3C trace context of the caller; "": none
     priority: int = 0  # class: higher ones are admitted first and preempted last
     cache_salt: str = ""  # only requests with the same one share cached pages
+    choice: int = 0  # which of the answers to one prompt
+    first_choice: TokenFeed | None = None  # of the same prompt, when this one is another
 
 
 class Limits(NamedTuple):

@@ -17,7 +17,14 @@ class Delta(NamedTuple):
 
     text: str
     token_ids: tuple[int, ...]
+    starts: tuple[int, ...] = ()  # for each id, where in the answer's text its own begins
     logprobs: tuple[TokenLogprob, ...] = ()  # one for each id, where they were asked for
+    choice: int = 0
+
+
+class _Delivered(NamedTuple):
+    token_id: int
+    start: int  # of its text
 
 
 class TextStream:
@@ -80,14 +87,14 @@ class TextStream:
     def push(self, token_ids: Iterable[int]) -> Delta:
         """Takes the next ids, gives what they release. Ids after a stop string are dropped."""
         texts: list[str] = []
-        ids: list[int] = []
+        delivered: list[_Delivered] = []
         for token_id in token_ids:
             if self.stopped is not None:
                 break
             self._undelivered.append(token_id)
             texts.append(self._release(self._detokenizer.settle(token_id)))
-            ids += self._deliver()
-        return Delta("".join(texts), tuple(ids))
+            delivered += self._deliver()
+        return _delta("".join(texts), delivered)
 
     def finish(self) -> Delta:
         """Gives all that is held, for a generation that ended by an end token, its length or its
@@ -96,13 +103,11 @@ class TextStream:
         if self.stopped is not None:
             return Delta("", ())
         text = self._release(self._detokenizer.finish())
-        if self.stopped is not None:
-            return Delta(text, tuple(self._deliver()))
-        ids = tuple(self._undelivered)
-        self._undelivered.clear()
-        self._spans.clear()
-        self._delivered_tokens += len(ids)
-        return Delta(text + self._stops.flush(), ids)
+        if self.stopped is None:
+            rest = self._stops.flush()
+            text += rest
+            self._released_chars += len(rest)
+        return _delta(text, self._deliver())
 
     def _release(self, settled: Settled) -> str:
         self._spans += settled.spans
@@ -118,11 +123,16 @@ class TextStream:
     def _shows_in_kept(self, span: TextSpan) -> bool:
         return span.start < min(span.end, self._released_chars)
 
-    def _deliver(self) -> list[int]:
+    def _deliver(self) -> list[_Delivered]:
         """Takes out the ids whose text is wholly released."""
-        ids = []
+        delivered = []
         while self._spans and self._spans[0].end <= self._released_chars:
-            self._spans.popleft()
-            ids.append(self._undelivered.popleft())
-        self._delivered_tokens += len(ids)
-        return ids
+            start = self._spans.popleft().start
+            delivered.append(_Delivered(self._undelivered.popleft(), start))
+        self._delivered_tokens += len(delivered)
+        return delivered
+
+
+def _delta(text: str, delivered: Sequence[_Delivered]) -> Delta:
+    token_ids = tuple(one.token_id for one in delivered)
+    return Delta(text, token_ids, tuple(one.start for one in delivered))

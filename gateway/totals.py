@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from gateway.generation import Event, Finished, Started
 from gateway.text_stream import Delta
+from servicekit.errors import PagewireError
 
 FIRST_TOKEN_BOUNDS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 NEXT_TOKEN_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -45,23 +46,46 @@ class Totals:
         self.next_token = Times(NEXT_TOKEN_BOUNDS_S)  # from the token before it on
 
     @contextmanager
+    def request(self, surface: str) -> Iterator[None]:
+        """Counts a request under `surface` and the code that the context ends with; CANCELLED where
+        it is left.
+        """
+        code = "CANCELLED"
+        try:
+            yield
+            code = "OK"
+        except PagewireError as failure:
+            code = failure.code_name
+            raise
+        except Exception:
+            code = "INTERNAL"
+            raise
+        finally:
+            self.requests[surface, code] += 1
+
+    @contextmanager
     def answer(self) -> Iterator[Callable[[Event], None]]:
-        """Counts an answer as live for as long as the context lasts; give it each event."""
+        """Counts an answer as live for as long as the context lasts; give it each event, of all
+        its choices.
+        """
         self.live_answers += 1
-        last_s, tokens = self._clock(), 0
+        began_s = self._clock()
+        last_s: dict[int, float] = {}  # when each choice said its last tokens
+        tokens: Counter[int] = Counter()  # that each has said
 
         def note(event: Event) -> None:
-            nonlocal last_s, tokens
             if isinstance(event, Started):
                 self.prompt_tokens += event.prompt_tokens
             elif isinstance(event, Finished):
-                self.cached_tokens += event.cached_tokens
-                self.completion_tokens += event.completion_tokens - tokens
+                if event.choice == 0:  # the others find the prompt where it left it
+                    self.cached_tokens += event.cached_tokens
+                self.completion_tokens += event.completion_tokens - tokens[event.choice]
             elif event.token_ids:
                 now_s = self._clock()
-                self._note_times(event, now_s - last_s, is_first=tokens == 0)
-                last_s = now_s
-                tokens += len(event.token_ids)
+                since_s = last_s.get(event.choice, began_s)
+                self._note_times(event, now_s - since_s, is_first=event.choice not in last_s)
+                last_s[event.choice] = now_s
+                tokens[event.choice] += len(event.token_ids)
                 self.completion_tokens += len(event.token_ids)
 
         try:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.generation import MAX_STOPS, GenerationRequest
+from gateway.bounds import MAX_CHOICES, MAX_STOPS
+from gateway.generation import GenerationRequest
 from gateway.http.fields import ABOVE_ZERO, Asked, Int32, Int64, Listed, Only, one_of, within
 from gateway.stop_strings import MAX_STOP_CHARS
 from servicekit.sampling import (
@@ -113,7 +114,15 @@ class AnswerRequest(Asked):
         None, description="Only requests with the same salt share pages; at most 256 bytes."
     )
     user: str | None = Field(None, description="For your own books; nothing is done with it.")
-    n: Annotated[int | None, Only((None, 1), "several choices for one prompt")] = None
+    n: int | None = Field(
+        None,
+        description="Choices for each prompt; they differ unless temperature is 0.",
+        ge=1,
+        le=MAX_CHOICES,
+    )
+    prompt_logprobs: Annotated[
+        int | None, Only((None,), "log probabilities of a prompt, which may be cached")
+    ] = None
 
     @field_validator("stream_options")
     @classmethod
@@ -127,6 +136,11 @@ class AnswerRequest(Asked):
     @property
     def include_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def num_choices(self) -> int:
+        """Of each prompt."""
+        return self.n or 1
 
     @property
     def num_logprobs(self) -> int | None:
@@ -154,6 +168,7 @@ class AnswerRequest(Asked):
             traceparent=traceparent,
             priority=self.priority or 0,
             cache_salt=self.cache_salt or "",
+            num_choices=self.num_choices,
         )
 
     def _sampling(self) -> Sampling:

@@ -84,10 +84,19 @@ class ChatCompletionChunk(BaseModel):
     usage: Usage | None = None  # given when it was asked for: null but in the last chunk
 
 
+class CompletionLogprobs(BaseModel):
+    """Four lists, an entry for each token: that ends in this chunk, where it is one."""
+
+    tokens: list[str]
+    token_logprobs: list[float]  # natural; at least LEAST_LOGPROB
+    top_logprobs: list[dict[str, float]]  # of the likeliest, best first, and of the token itself
+    text_offset: list[int]  # in characters, from the start of the choice's text
+
+
 class CompletionChoice(BaseModel):
     index: int
     text: str
-    logprobs: None
+    logprobs: CompletionLogprobs | None
     finish_reason: FinishReason | None  # null in chunks before the last
 
 

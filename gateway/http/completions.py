@@ -11,59 +11,69 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway import off_loop
+from gateway.answering import Make
 from gateway.generation import GenerationRequest
 from gateway.http.answers import Completion
+from gateway.http.completion_form import CompletionForm
 from gateway.http.completion_request import DEFAULT_MAX_TOKENS, CompletionRequest, Prompt
 from gateway.http.documented import STREAMED
-from gateway.http.forms import CompletionForm
 from gateway.http.front import Front
 from gateway.http.refusal import JsonRoute
-from gateway.http.reply import replied
+from gateway.http.reply import Question, replied
+from gateway.prompt import prompt_ids_of
+from gateway.token_texts import TokenTexts
 from gateway.traceparent import traceparent_of
+from servicekit.token_ids import check_token_ids
 
 
 def completion_routes(front: Front) -> APIRouter:
     router = APIRouter(route_class=JsonRoute)
+    texts = TokenTexts(front.tokenizer)
 
     @router.post("/v1/completions", response_model=Completion, responses=STREAMED)
     async def create_completion(asked: CompletionRequest, request: Request) -> Response:
         """Continues a prompt, or several."""
-        request.state.params = {}
+        request.state.params = {"sampling.logprobs": "logprobs"}
         front.check_model(asked.model)
-        answer_id = f"cmpl-{secrets.token_hex(12)}"
-        form = CompletionForm(
-            answer_id, int(time.time()), front.model.name, with_usage=asked.include_usage
-        )
-        return await replied(
-            request,
-            front,
-            await _generations(asked, answer_id, request),
-            form,
-            stream=asked.stream,
-            include_usage=asked.include_usage,
-        )
+        prompts, turn = asked.prompts(), asyncio.Lock()
 
-    async def _generations(
-        asked: CompletionRequest, answer_id: str, request: Request
-    ) -> list[GenerationRequest]:
-        prompts = asked.prompts()
-        generations = []
-        for idx, prompt in enumerate(prompts):
-            prompt_ids = await _ids(prompt)
-            generation = asked.generation_request(
-                request_id=answer_id if len(prompts) == 1 else f"{answer_id}-{idx}",
-                prompt_ids=prompt_ids,
-                max_tokens=_max_tokens(asked.max_tokens, len(prompt_ids)),
-                traceparent=traceparent_of(request.headers.items()),
-            )
-            generations.append(generation)
-            await asyncio.sleep(0)  # others go on
-        return generations
+        def making(prompt: Prompt) -> Make:
+            async def make(request_id: str) -> GenerationRequest:
+                async with turn:  # one prompt, then others go on
+                    prompt_ids = await _ids(prompt)
+                    await asyncio.sleep(0)
+                return asked.generation_request(
+                    request_id=request_id,
+                    prompt_ids=prompt_ids,
+                    max_tokens=_max_tokens(asked.max_tokens, len(prompt_ids)),
+                    traceparent=traceparent_of(request.headers.items()),
+                )
+
+            return make
+
+        answer_id = f"cmpl-{secrets.token_hex(12)}"
+        ids = (
+            [answer_id] if len(prompts) == 1 else [f"{answer_id}-{i}" for i in range(len(prompts))]
+        )
+        questions = [Question(*each) for each in zip(ids, map(making, prompts), strict=True)]
+        form = CompletionForm(
+            answer_id,
+            int(time.time()),
+            front.model.name,
+            texts,
+            [await _text(each) for each in prompts for _ in range(asked.num_choices) if asked.echo],
+            with_usage=asked.include_usage,
+        )
+        return await replied(request, front, asked, questions, form)
 
     async def _ids(prompt: Prompt) -> Sequence[int]:
-        if not isinstance(prompt, str):
+        return await prompt_ids_of(front.tokenizer, prompt) if isinstance(prompt, str) else prompt
+
+    async def _text(prompt: Prompt) -> str:
+        if isinstance(prompt, str):
             return prompt
-        return await off_loop.encode(front.tokenizer, prompt) if prompt else []
+        check_token_ids("prompt", prompt, front.tokenizer.vocab_size)
+        return await off_loop.decode(front.tokenizer, prompt, skip_special_tokens=True)
 
     def _max_tokens(asked: int | None, prompt_len: int) -> int:
         if asked is not None:

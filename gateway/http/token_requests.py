@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.bounds import MAX_DETOKENIZED_IDS
 from gateway.http.answer_request import TokenId
 from gateway.http.chat_request import TOOLS, Message, Tool
 from gateway.http.fields import Asked, Listed, either
-from gateway.id_bounds import MAX_DETOKENIZED_IDS
 
 
 class TokenizeRequest(Asked):

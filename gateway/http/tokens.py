@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway import off_loop
+from gateway.bounds import check_detokenized
 from gateway.http.chat_request import tools_for_template, turns_for_template
 from gateway.http.documented import REFUSED
 from gateway.http.errors import json_response
@@ -17,7 +18,8 @@ from gateway.http.token_requests import (
     TokenizeAnswer,
     TokenizeRequest,
 )
-from gateway.id_bounds import check_detokenized
+from gateway.http.until_gone import until_gone
+from gateway.prompt import prompt_ids_of
 from servicekit.errors import InvalidArgument, Reason
 
 
@@ -28,39 +30,36 @@ def token_routes(front: Front) -> APIRouter:
     async def tokenize(asked: TokenizeRequest, request: Request) -> Response:
         """Tells which ids a prompt, or a conversation, becomes."""
         front.check_model(asked.model)
-        ids = await _ids(asked)
-        pieces = await off_loop.pieces_of(front.tokenizer, ids) if asked.return_token_strs else None
-        return json_response(
-            TokenizeAnswer(
-                tokens=ids, count=len(ids), token_strs=pieces, max_model_len=front.max_seq_len
-            )
-        )
+        answer = await until_gone(_tokenized(asked), request.receive, front.cut)
+        return json_response(answer)
 
     @router.post("/detokenize", response_model=DetokenizeAnswer, responses=REFUSED)
     async def detokenize(asked: DetokenizeRequest, request: Request) -> Response:
         """Tells the text of ids."""
         front.check_model(asked.model)
         check_detokenized("tokens", asked.tokens, front.tokenizer.vocab_size)
-        text = await off_loop.decode(front.tokenizer, asked.tokens, skip_special_tokens=False)
+        decoding = off_loop.decode(front.tokenizer, asked.tokens, skip_special_tokens=False)
+        text = await until_gone(decoding, request.receive, front.cut)
         return json_response(DetokenizeAnswer(prompt=text))
+
+    async def _tokenized(asked: TokenizeRequest) -> TokenizeAnswer:
+        ids = await _ids(asked)
+        pieces = await off_loop.pieces_of(front.tokenizer, ids) if asked.return_token_strs else None
+        return TokenizeAnswer(
+            tokens=ids, count=len(ids), token_strs=pieces, max_model_len=front.max_seq_len
+        )
 
     async def _ids(asked: TokenizeRequest) -> list[int]:
         if (asked.prompt is None) == (asked.messages is None):
             raise InvalidArgument(
                 Reason.INVALID_FIELD, "prompt or messages must be given, not both", field="prompt"
             )
-        special = asked.add_special_tokens
-        if asked.messages is not None:
-            return await off_loop.encode_chat(
-                front.tokenizer,
-                turns_for_template(asked.messages),
-                tools=tools_for_template(asked.tools),
-                add_special_tokens=bool(special),
-            )
-        if not asked.prompt:
-            raise InvalidArgument(Reason.EMPTY_PROMPT, "the prompt is empty", field="prompt")
-        return await off_loop.encode(
-            front.tokenizer, asked.prompt, add_special_tokens=special is not False
+        turns = None if asked.messages is None else turns_for_template(asked.messages)
+        return await prompt_ids_of(
+            front.tokenizer,
+            turns or asked.prompt or "",
+            tools=tools_for_template(asked.tools),
+            add_special_tokens=asked.add_special_tokens,
         )
 
     return router

@@ -142,7 +142,7 @@ async def test_a_stop_string_is_not_in_the_answer(smollm2: System) -> None:
 REFUSED = {
     "a temperature below 0": ({"temperature": -1}, "temperature", "invalid_field"),
     "a misspelt field": ({"extra_body": {"top_kk": 3}}, "top_kk", "invalid_field"),
-    "two choices": ({"n": 2}, "n", "invalid_field"),
+    "too many choices": ({"n": 129}, "n", "invalid_field"),
     "many log probabilities": (
         {"logprobs": True, "top_logprobs": 21},
         "top_logprobs",

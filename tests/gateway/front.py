@@ -32,6 +32,7 @@ class Front:
 
     cache: FakeCache
     tokenizer: Tokenizer
+    totals: Totals
     stub: inference_pb2_grpc.InferenceServiceAsyncStub
     models: model_pb2_grpc.ModelServiceAsyncStub
 
@@ -56,6 +57,7 @@ async def served_front(model_dir: Path, socket: Path) -> AsyncIterator[Front]:
                 yield Front(
                     cache,
                     tokenizer,
+                    totals,
                     inference_pb2_grpc.InferenceServiceStub(channel),
                     model_pb2_grpc.ModelServiceStub(channel),
                 )

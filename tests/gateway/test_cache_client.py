@@ -67,6 +67,16 @@ async def test_a_submit_carries_everything_and_each_key_is_above_the_last(tmp_pa
     assert (second.priority, second.cache_salt) == (-3, "tenant")
 
 
+async def test_a_further_choice_names_the_first_one(tmp_path: Path) -> None:
+    cache = FakeCache()
+    async with session(cache, tmp_path / "c") as client:
+        feed = client.submit(SUBMISSION)
+        client.submit(SUBMISSION._replace(choice=2, first_choice=feed))
+        first, further = await cache.next("submit"), await cache.next("submit")
+    assert (first.choice, first.HasField("first_choice_key")) == (0, False)
+    assert (further.choice, further.first_choice_key) == (2, first.key)
+
+
 async def test_tokens_of_two_requests_reach_their_own_feeds(tmp_path: Path) -> None:
     cache = FakeCache()
     async with session(cache, tmp_path / "c") as client:

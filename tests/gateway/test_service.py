@@ -10,6 +10,7 @@ from pagewire.v1 import inference_pb2 as pb
 
 from servicekit.errors import DeadlineExceeded, Reason, ResourceExhausted
 from servicekit.status import error_of
+from tests.cachesvc.rpc import failure_of
 from tests.gateway.fake_cache import finished, tokens
 from tests.gateway.front import Front, accepted
 
@@ -53,6 +54,78 @@ async def test_priority_and_cache_salt_reach_the_manager(rpc: str, front: Front)
     assert (submit.priority, submit.cache_salt) == (-7, "tenant")
     plain.cancel()
     other.cancel()
+
+
+async def test_choices_come_in_one_stream_told_apart_by_their_number(front: Front) -> None:
+    call = front.stub.Generate(pb.GenerateRequest(text="Hi", n=2))
+    await say_choices(front, ["x", "yy"])
+    said = [response async for response in call]
+    assert [response.WhichOneof("event") for response in said].count("started") == 1
+    assert said[0].HasField("started")
+    for choice, text in enumerate(["x", "yy"]):
+        deltas = [each.delta for each in said if each.HasField("delta")]
+        assert "".join(delta.text for delta in deltas if delta.choice == choice) == text
+        (end,) = (
+            each.finished
+            for each in said
+            if each.finished.choice == choice and each.HasField("finished")
+        )
+        assert end.usage.completion_tokens == len(front.tokenizer.encode(text))
+        assert end.usage.prompt_tokens == said[0].started.prompt_tokens
+
+
+async def test_a_unary_answer_has_the_first_choice_and_the_further_ones(front: Front) -> None:
+    call = front.stub.Complete(pb.CompleteRequest(text="Hi", n=3))
+    await say_choices(front, ["x", "yy", "zzz"])
+    answer = await call
+    assert answer.text == "x"
+    assert [choice.text for choice in answer.further_choices] == ["yy", "zzz"]
+    for choice in (answer, *answer.further_choices):
+        assert list(choice.token_ids) == front.tokenizer.encode(choice.text)
+        assert choice.finished.usage.completion_tokens == len(choice.token_ids)
+    assert [choice.finished.choice for choice in answer.further_choices] == [1, 2]
+
+
+async def say_choices(front: Front, texts: list[str]) -> None:
+    """Take a choice for each text and answer so, the last one first."""
+    submits = [await front.cache.next("submit") for _ in texts]
+    for submit, text in reversed(list(zip(submits, texts, strict=True))):
+        front.cache.responses.put_nowait(accepted(submit.key))
+        front.cache.responses.put_nowait(tokens(submit.key, *front.tokenizer.encode(text)))
+        end = finished(submit.key, cache_pb2.FINISH_CAUSE_MAX_TOKENS)
+        front.cache.responses.put_nowait(end)
+
+
+@pytest.mark.parametrize("n", [0, -1, 129])
+async def test_a_number_of_choices_that_cannot_be_is_refused_by_name(front: Front, n: int) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await front.stub.Complete(pb.CompleteRequest(text="Hi", n=n))
+    error = error_of(caught.value)
+    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "n"})
+    assert error.message == f"n is {n}; it must be from 1 to 128"
+    assert front.cache.commands.empty()
+
+
+async def test_a_cancel_by_name_ends_all_choices(front: Front) -> None:
+    call = front.stub.Generate(pb.GenerateRequest(text="Hi", n=3, request_id="a"))
+    keys = {(await front.cache.next("submit")).key for _ in range(3)}
+    assert list((await front.stub.Cancel(pb.CancelRequest(request_ids=["a"]))).cancelled_ids) == [
+        "a"
+    ]
+    assert {(await front.cache.next("cancel")).key for _ in range(3)} == keys
+    assert (await failure_of(call)).reason is Reason.CANCELLED
+
+
+async def test_a_rejected_choice_ends_them_all(front: Front) -> None:
+    call = front.stub.Generate(pb.GenerateRequest(text="Hi", n=2))
+    first, second = [await front.cache.next("submit") for _ in range(2)]
+    front.cache.responses.put_nowait(accepted(first.key))
+    rejected = cache_pb2.Rejected(
+        key=second.key, code="RESOURCE_EXHAUSTED", reason="QUEUE_FULL", message="full"
+    )
+    front.cache.responses.put_nowait(cache_pb2.SessionResponse(rejected=[rejected]))
+    assert (await failure_of(call)).reason is Reason.QUEUE_FULL
+    assert (await front.cache.next("cancel")).key == first.key
 
 
 @pytest.mark.parametrize("in_one_message", [True, False])

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from pagewire.v1 import inference_pb2 as pb
 
-from gateway.id_bounds import MAX_CANCELLED_IDS, MAX_DETOKENIZED_IDS
+from gateway.bounds import MAX_CANCELLED_IDS, MAX_DETOKENIZED_IDS
 from servicekit.errors import Cancelled, InvalidArgument, NotFound, PagewireError, Reason
 from servicekit.status import error_of
 from tests.cachesvc.rpc import failure_of
@@ -125,6 +125,23 @@ async def test_another_model_is_not_found(front: Front) -> None:
         front.stub.Detokenize(pb.DetokenizeRequest(token_ids=[5], model="huge")),
     ]
     assert [type(await error_in(call)) for call in calls] == [NotFound] * 2
+
+
+async def test_each_call_counts_under_the_code_that_it_ends_with(front: Front) -> None:
+    await tokenized(front, text="a")
+    await front.stub.Detokenize(pb.DetokenizeRequest(token_ids=[5]))
+    await cancel(front, "nobody")
+    await error_in(front.stub.Tokenize(pb.TokenizeRequest()))
+    await error_in(front.stub.Detokenize(pb.DetokenizeRequest(token_ids=[5], model="huge")))
+    await error_in(front.stub.Cancel(pb.CancelRequest()))
+    assert front.totals.requests == {
+        ("Tokenize", "OK"): 1,
+        ("Detokenize", "OK"): 1,
+        ("Cancel", "OK"): 1,
+        ("Tokenize", "INVALID_ARGUMENT"): 1,
+        ("Detokenize", "NOT_FOUND"): 1,
+        ("Cancel", "INVALID_ARGUMENT"): 1,
+    }
 
 
 async def cancel(front: Front, *request_ids: str) -> pb.CancelResponse:

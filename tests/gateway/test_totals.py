@@ -9,6 +9,7 @@ import pytest
 from gateway.generation import Finished, FinishReason, Started
 from gateway.text_stream import Delta
 from gateway.totals import Times, Totals
+from servicekit.errors import Cancelled, Reason
 
 
 class Clock:
@@ -67,3 +68,32 @@ def test_a_time_on_a_border_is_in_the_bucket_that_ends_there() -> None:
     for seconds in (0.1, 0.15, 0.2, 0.3):
         times.note(seconds)
     assert times.counts == [1, 2, 1]
+
+
+def test_each_choice_has_its_own_times_and_the_prompt_counts_once() -> None:
+    clock = Clock()
+    totals = Totals(clock)
+    with totals.answer() as note:
+        note(Started("id", 7))
+        clock.now_s += 0.3
+        note(Delta("a", (1,)))
+        clock.now_s += 0.4
+        note(Delta("b", (2,), choice=1))
+        clock.now_s += 0.03
+        note(Delta("c", (3,), choice=1))
+        note(Finished(FinishReason.STOP, 7, 1, cached_tokens=2))
+        note(Finished(FinishReason.STOP, 7, 3, cached_tokens=6, choice=1))
+        assert totals.live_answers == 1
+    assert (totals.prompt_tokens, totals.cached_tokens, totals.completion_tokens) == (7, 2, 4)
+    assert counts(totals.first_token) == {0.5: 1, 1.0: 1}
+    assert counts(totals.next_token) == {0.05: 1}
+
+
+def test_a_request_counts_under_the_code_that_it_ends_with() -> None:
+    totals = Totals(Clock())
+    with totals.request("X"):
+        pass
+    for failure in (Cancelled(Reason.CANCELLED, ""), RuntimeError(), GeneratorExit()):
+        with suppress(type(failure)), totals.request("X"):
+            raise failure
+    assert totals.requests == {("X", "OK"): 1, ("X", "CANCELLED"): 2, ("X", "INTERNAL"): 1}

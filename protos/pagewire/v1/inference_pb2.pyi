@@ -58,6 +58,7 @@ class GenerateRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """model is the served model's name. Empty: whatever is served."""
     text: _builtins.str
@@ -70,6 +71,10 @@ class GenerateRequest(_message.Message):
     """
     cache_salt: _builtins.str
     """cache_salt keeps cached pages apart: only requests with the same salt share any. At most 256 bytes. Empty: a salt like others."""
+    n: _builtins.int
+    """n is how many answers are wanted, 1 to 128. They share the prompt's full pages, and one seed: a draw depends on the choice as well,
+    so they differ unless temperature is 0. A failure of one ends all. Absent: 1.
+    """
     @_builtins.property
     def token_ids(self) -> Global___TokenIds:
         """token_ids are passed to the model as they are."""
@@ -93,13 +98,19 @@ class GenerateRequest(_message.Message):
         request_id: _builtins.str = ...,
         priority: _builtins.int = ...,
         cache_salt: _builtins.str = ...,
+        n: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "n", b"n", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "model", b"model", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "cache_salt", b"cache_salt", "model", b"model", "n", b"n", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__n: _TypeAlias = _typing.Literal["n"]  # noqa: Y015
+    _WhichOneofArgType__n: _TypeAlias = _typing.Literal["_n", b"_n"]  # noqa: Y015
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__n) -> _WhichOneofReturnType__n | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_prompt) -> _WhichOneofReturnType_prompt | None: ...
 
 Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
@@ -123,7 +134,7 @@ class GenerateResponse(_message.Message):
 
     @_builtins.property
     def finished(self) -> Global___Finished:
-        """finished comes once, last."""
+        """finished comes once for each choice, last of what is said of it."""
 
     def __init__(
         self,
@@ -155,6 +166,7 @@ class ChatRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """model is the served model's name. Empty: whatever is served."""
     request_id: _builtins.str
@@ -163,6 +175,8 @@ class ChatRequest(_message.Message):
     """priority is as in GenerateRequest."""
     cache_salt: _builtins.str
     """cache_salt is as in GenerateRequest."""
+    n: _builtins.int
+    """n is as in GenerateRequest."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
         """messages is the conversation so far, oldest first; at least one."""
@@ -185,12 +199,15 @@ class ChatRequest(_message.Message):
         request_id: _builtins.str = ...,
         priority: _builtins.int = ...,
         cache_salt: _builtins.str = ...,
+        n: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "n", b"n", "sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "messages", b"messages", "model", b"model", "priority", b"priority", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "cache_salt", b"cache_salt", "messages", b"messages", "model", b"model", "n", b"n", "priority", b"priority", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__n: _TypeAlias = _typing.Literal["n"]  # noqa: Y015
+    _WhichOneofArgType__n: _TypeAlias = _typing.Literal["_n", b"_n"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__n) -> _WhichOneofReturnType__n | None: ...
 
 Global___ChatRequest: _TypeAlias = ChatRequest  # noqa: Y015
 
@@ -213,7 +230,7 @@ class ChatResponse(_message.Message):
 
     @_builtins.property
     def finished(self) -> Global___Finished:
-        """finished comes once, last."""
+        """finished comes once for each choice, last of what is said of it."""
 
     def __init__(
         self,
@@ -246,6 +263,7 @@ class CompleteRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
+    N_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """model is the served model's name. Empty: whatever is served."""
     text: _builtins.str
@@ -256,6 +274,8 @@ class CompleteRequest(_message.Message):
     """priority is as in GenerateRequest."""
     cache_salt: _builtins.str
     """cache_salt is as in GenerateRequest."""
+    n: _builtins.int
+    """n is as in GenerateRequest."""
     @_builtins.property
     def token_ids(self) -> Global___TokenIds:
         """token_ids are passed to the model as they are."""
@@ -279,13 +299,19 @@ class CompleteRequest(_message.Message):
         request_id: _builtins.str = ...,
         priority: _builtins.int = ...,
         cache_salt: _builtins.str = ...,
+        n: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "n", b"n", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "model", b"model", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "cache_salt", b"cache_salt", "model", b"model", "n", b"n", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__n: _TypeAlias = _typing.Literal["n"]  # noqa: Y015
+    _WhichOneofArgType__n: _TypeAlias = _typing.Literal["_n", b"_n"]  # noqa: Y015
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__n) -> _WhichOneofReturnType__n | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_prompt) -> _WhichOneofReturnType_prompt | None: ...
 
 Global___CompleteRequest: _TypeAlias = CompleteRequest  # noqa: Y015
@@ -301,6 +327,7 @@ class CompleteResponse(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    FURTHER_CHOICES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """request_id is the client's label, or the one made up for it."""
     text: _builtins.str
@@ -317,6 +344,10 @@ class CompleteResponse(_message.Message):
     def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprob]:
         """logprobs are those of token_ids, as in Delta."""
 
+    @_builtins.property
+    def further_choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompletedChoice]:
+        """further_choices are choices 1 to n - 1; the fields above are choice 0."""
+
     def __init__(
         self,
         *,
@@ -325,14 +356,55 @@ class CompleteResponse(_message.Message):
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         finished: Global___Finished | None = ...,
         logprobs: _abc.Iterable[Global___TokenLogprob] | None = ...,
+        further_choices: _abc.Iterable[Global___CompletedChoice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "logprobs", b"logprobs", "request_id", b"request_id", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "further_choices", b"further_choices", "logprobs", b"logprobs", "request_id", b"request_id", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CompleteResponse: _TypeAlias = CompleteResponse  # noqa: Y015
+
+@_typing.final
+class CompletedChoice(_message.Message):
+    """CompletedChoice is a further answer to the same prompt; its fields are as in CompleteResponse."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is the answer."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """token_ids are its ids."""
+
+    @_builtins.property
+    def finished(self) -> Global___Finished:
+        """finished says why it ended and what it used."""
+
+    @_builtins.property
+    def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLogprob]:
+        """logprobs are those of token_ids."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        finished: Global___Finished | None = ...,
+        logprobs: _abc.Iterable[Global___TokenLogprob] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "logprobs", b"logprobs", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompletedChoice: _TypeAlias = CompletedChoice  # noqa: Y015
 
 @_typing.final
 class TokenizeRequest(_message.Message):
@@ -622,8 +694,8 @@ class StopParams(_message.Message):
     ignore_eos: _builtins.bool
     """ignore_eos lets the model's end tokens pass as ordinary ones. Absent: false."""
     min_tokens: _builtins.int
-    """min_tokens holds end tokens and token_ids back until the answer has so many tokens; strings may end it before. At most max_tokens.
-    Absent: 0.
+    """min_tokens is how many tokens the answer has at least: before, no end token and none of token_ids is sampled, and none of strings
+    ends it that begins in their text. At most max_tokens. Absent: 0.
     """
     include_stop: _builtins.bool
     """include_stop makes what stopped the answer part of its text: the string, or the text of the one of token_ids, special or not. End
@@ -705,8 +777,11 @@ class Delta(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is never retracted; it holds no half of a character, and of a stop string nothing or, with include_stop, all."""
+    choice: _builtins.int
+    """choice is which of the n answers this is a piece of, from 0."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """token_ids are the ids whose text is now wholly sent."""
@@ -721,10 +796,11 @@ class Delta(_message.Message):
         text: _builtins.str = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         logprobs: _abc.Iterable[Global___TokenLogprob] | None = ...,
+        choice: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "logprobs", b"logprobs", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -796,6 +872,7 @@ class Finished(_message.Message):
     STOP_STRING_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     """reason is why."""
     end_token_id: _builtins.int
@@ -806,6 +883,8 @@ class Finished(_message.Message):
     """stop_string is one of the request's stop.strings."""
     detail: _builtins.str
     """detail tells more where the reason has kinds: "cache_full" when the page pool, not max_tokens, was the bound."""
+    choice: _builtins.int
+    """choice is which of the n answers ended, from 0."""
     @_builtins.property
     def usage(self) -> Global___Usage:
         """usage counts tokens."""
@@ -819,10 +898,11 @@ class Finished(_message.Message):
         stop_string: _builtins.str = ...,
         usage: Global___Usage | None = ...,
         detail: _builtins.str = ...,
+        choice: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_token_id", b"end_token_id", "matched", b"matched", "stop_string", b"stop_string", "stop_token_id", b"stop_token_id", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "end_token_id", b"end_token_id", "matched", b"matched", "reason", b"reason", "stop_string", b"stop_string", "stop_token_id", b"stop_token_id", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "detail", b"detail", "end_token_id", b"end_token_id", "matched", b"matched", "reason", b"reason", "stop_string", b"stop_string", "stop_token_id", b"stop_token_id", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_matched: _TypeAlias = _typing.Literal["end_token_id", "stop_token_id", "stop_string"]  # noqa: Y015
     _WhichOneofArgType_matched: _TypeAlias = _typing.Literal["matched", b"matched"]  # noqa: Y015
@@ -832,7 +912,7 @@ Global___Finished: _TypeAlias = Finished  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """Usage counts the tokens of one request."""
+    """Usage counts the tokens of one choice."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -840,7 +920,7 @@ class Usage(_message.Message):
     COMPLETION_TOKENS_FIELD_NUMBER: _builtins.int
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
-    """prompt_tokens is the prompt's length."""
+    """prompt_tokens is the prompt's length, the same for each choice of a request."""
     completion_tokens: _builtins.int
     """completion_tokens is what was produced and kept, the end token included."""
     cached_tokens: _builtins.int

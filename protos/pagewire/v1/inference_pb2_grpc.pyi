@@ -40,7 +40,7 @@ class InferenceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> InferenceServiceAsyncStub: ...
     Generate: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]
-    """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished.
+    """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished; with n, Finished of each choice.
     Cancelling the call, or its deadline, ends the request and gives its pages back with the next plan.
     A retry is safe: it is a new request. Errors: see the service.
     """
@@ -76,7 +76,7 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]  # type: ignore[assignment]
-    """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished.
+    """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished; with n, Finished of each choice.
     Cancelling the call, or its deadline, ends the request and gives its pages back with the next plan.
     A retry is safe: it is a new request. Errors: see the service.
     """
@@ -115,7 +115,7 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inference_pb2.GenerateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inference_pb2.GenerateResponse], _abc.AsyncIterator[_inference_pb2.GenerateResponse]]:
-        """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished.
+        """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished; with n, Finished of each choice.
         Cancelling the call, or its deadline, ends the request and gives its pages back with the next plan.
         A retry is safe: it is a new request. Errors: see the service.
         """

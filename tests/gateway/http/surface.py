@@ -65,6 +65,23 @@ class Surface:
         self.put(*(tokens(submit.key, token_id) for token_id in token_ids))
         self.put(finished(submit.key, cause))
 
+    def say_thumb_with_logprobs(self, submit: cache_pb2.Submit) -> list[int]:
+        """Take the request and answer an o, a thumb in its four parts, an end token; the ids, none
+        of which was the likeliest but the last.
+        """
+        (end_id,) = self.tokenizer.end_token_ids
+        ids = [*self.tokenizer.encode("o👍")[-5:], end_id]
+        admitted = cache_pb2.Admitted(key=submit.key)
+        self.put(accepted(submit.key), cache_pb2.SessionResponse(admitted=[admitted]))
+        for token_id in ids:
+            one = cache_pb2.TokenLogprobs(
+                key=submit.key, chosen=-2.5, top_ids=[end_id, 5], top=[-0.5, float("-inf")]
+            )
+            output = cache_pb2.StepOutput(keys=[submit.key], token_ids=[token_id], logprobs=[one])
+            self.put(cache_pb2.SessionResponse(step_output=output))
+        self.put(finished(submit.key, STOP_TOKEN))
+        return ids
+
     async def becomes(self, *, serving: bool) -> None:
         """The manager tells, and the gateway heard it."""
         self.changed.clear()

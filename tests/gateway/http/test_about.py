@@ -90,5 +90,5 @@ def refs(node: Any) -> list[str]:
 async def test_the_document_says_what_is_not_supported_yet(surface: Surface) -> None:
     schemas = (await surface.http.get("/openapi.json")).json()["components"]["schemas"]
     assert schemas["ChatRequest"]["additionalProperties"] is False
-    assert schemas["ChatRequest"]["properties"]["n"]["enum"] == [None, 1]
-    assert schemas["CompletionRequest"]["properties"]["logprobs"]["enum"] == [None]
+    assert schemas["CompletionRequest"]["properties"]["best_of"]["enum"] == [None, 1]
+    assert schemas["CompletionRequest"]["properties"]["prompt_logprobs"]["enum"] == [None]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pagewire.v1 import cache_pb2
 
-from tests.gateway.fake_cache import finished
-from tests.gateway.front import accepted
 from tests.gateway.http.surface import CHAT, STOP_TOKEN, Surface, chunks_of
 
 USAGE = {
@@ -197,25 +194,6 @@ async def test_the_trace_context_of_the_caller_goes_along(surface: Surface) -> N
     assert submit.traceparent == traceparent
 
 
-def say_with_logprobs(surface: Surface, submit: cache_pb2.Submit) -> list[int]:
-    """Half a thumb, the other half, an end token; the ids, none of which was the likeliest."""
-    (end_id,) = surface.tokenizer.end_token_ids
-    ids = [*surface.tokenizer.encode("o👍")[-5:], end_id]
-    for token_id in ids:
-        one = cache_pb2.TokenLogprobs(
-            key=submit.key, chosen=-2.5, top_ids=[end_id, 5], top=[-0.5, float("-inf")]
-        )
-        output = cache_pb2.StepOutput(keys=[submit.key], token_ids=[token_id], logprobs=[one])
-        surface.put(cache_pb2.SessionResponse(step_output=output))
-    surface.put(finished(submit.key, STOP_TOKEN))
-    return ids
-
-
-def say_accepted(surface: Surface, submit: cache_pb2.Submit) -> None:
-    admitted = cache_pb2.Admitted(key=submit.key)
-    surface.put(accepted(submit.key), cache_pb2.SessionResponse(admitted=[admitted]))
-
-
 async def test_log_probabilities_stand_beside_each_token_as_in_a_stream(surface: Surface) -> None:
     """A part of a character has no bytes of its own; JSON gets a number for minus infinity."""
     answers = []
@@ -223,8 +201,7 @@ async def test_log_probabilities_stand_beside_each_token_as_in_a_stream(surface:
         call = surface.ask(CHAT, logprobs=True, top_logprobs=2, stream=stream)
         submit = await surface.submitted()
         assert submit.sampling.logprobs == 2
-        say_accepted(surface, submit)
-        ids = say_with_logprobs(surface, submit)
+        ids = surface.say_thumb_with_logprobs(submit)
         answers.append(await call)
     (choice,) = answers[0].json()["choices"]
     content = choice["logprobs"]["content"]
@@ -264,3 +241,33 @@ async def test_a_turn_goes_back_as_the_openai_package_dumps_it(surface: Surface)
     call = surface.ask(CHAT, messages=[said], parallel_tool_calls=True)
     surface.say(await surface.submitted(), [5])
     assert (await call).status_code == 200
+
+
+async def test_choices_share_a_prompt_and_a_seed_and_are_told_apart_by_their_index(
+    surface: Surface,
+) -> None:
+    """Case 8.4: each with a role first and one reason last, the prompt counted once."""
+    call = surface.ask(CHAT, n=3, stream=True, stream_options={"include_usage": True})
+    submits = [await surface.submitted() for _ in range(3)]
+    assert [submit.choice for submit in submits] == [0, 1, 2]
+    assert {submit.sampling.seed for submit in submits} == {submits[0].sampling.seed}
+    assert {submit.request_id for submit in submits} == {submits[0].request_id}
+    assert not submits[0].HasField("first_choice_key")
+    assert {submit.first_choice_key for submit in submits[1:]} == {submits[0].key}
+    for submit, text in zip(reversed(submits), ["zzz", "yy", "x"], strict=True):
+        surface.say(submit, surface.tokenizer.encode(text), cached_tokens=submit.choice * 3)
+    *chunks, last = chunks_of(await call)
+    for idx, text in enumerate(["x", "yy", "zzz"]):
+        mine = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == idx]
+        assert mine[0]["delta"] == {"role": "assistant", "content": ""}
+        assert "".join(choice["delta"].get("content", "") for choice in mine) == text
+        assert [choice["finish_reason"] for choice in mine] == [None] * (len(mine) - 1) + ["length"]
+    prompt_len = len(submits[0].prompt_ids)
+    assert last["usage"] == {
+        "prompt_tokens": prompt_len,
+        "completion_tokens": 6,
+        "total_tokens": prompt_len + 6,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    assert surface.front.totals.prompt_tokens == prompt_len
+    assert surface.front.totals.completion_tokens == 6

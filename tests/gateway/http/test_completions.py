@@ -116,3 +116,97 @@ async def test_max_tokens_0_is_not_taken_for_none(surface: Surface) -> None:
     assert submit.max_tokens == 0
     surface.say(submit, [5])
     await call
+
+
+async def test_log_probabilities_are_four_lists_in_pieces_as_in_the_whole(
+    surface: Surface,
+) -> None:
+    """OpenAI's older form: offsets are in the answer's text, and go on from chunk to chunk."""
+    answers = []
+    for stream in (False, True):
+        call = surface.ask(COMPLETIONS, logprobs=2, stream=stream)
+        submit = await surface.submitted()
+        assert submit.sampling.logprobs == 2
+        surface.say_thumb_with_logprobs(submit)
+        answers.append(await call)
+    (choice,) = answers[0].json()["choices"]
+    logprobs = choice["logprobs"]
+    assert choice["text"] == "o👍"
+    assert logprobs["tokens"] == ["o", *["\ufffd"] * 4, "</s>"]
+    assert logprobs["token_logprobs"] == [-2.5] * 6
+    assert logprobs["text_offset"] == [0, 1, 1, 1, 1, 2]
+    never = surface.tokenizer.decode([5])
+    assert logprobs["top_logprobs"][0] == {"</s>": -0.5, never: -9999, "o": -2.5}
+    assert logprobs["top_logprobs"][-1] == {"</s>": -0.5, never: -9999}, "itself the likeliest"
+
+    choices = [chunk["choices"][0] for chunk in chunks_of(answers[1])]
+    pieces = [each["logprobs"] for each in choices if each["logprobs"]]
+    for name, entries in logprobs.items():
+        assert [entry for piece in pieces for entry in piece[name]] == entries
+    assert len(pieces) > 1
+    assert choices[-1]["logprobs"] is None
+
+
+async def test_logprobs_0_are_those_of_the_answers_tokens_alone(surface: Surface) -> None:
+    call = surface.ask(COMPLETIONS, logprobs=0)
+    submit = await surface.submitted()
+    assert submit.sampling.HasField("logprobs")
+    assert submit.sampling.logprobs == 0
+    one = cache_pb2.TokenLogprobs(key=submit.key, chosen=-0.25)
+    output = cache_pb2.StepOutput(
+        keys=[submit.key], token_ids=surface.tokenizer.encode("x"), logprobs=[one]
+    )
+    surface.put(cache_pb2.SessionResponse(step_output=output))
+    surface.say(submit, [])
+    logprobs = (await call).json()["choices"][0]["logprobs"]
+    assert logprobs == {
+        "tokens": ["x"],
+        "token_logprobs": [-0.25],
+        "top_logprobs": [{"x": -0.25}],
+        "text_offset": [0],
+    }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_echo_comes_before_each_answer(surface: Surface, stream: bool) -> None:
+    """A text as it was sent, ids decoded as the answer is."""
+    ids = surface.tokenizer.encode("a fox</s>")
+    for prompt, echoes in ((["ab ", "c"], ["ab ", "ab ", "c", "c"]), ([ids], ["a fox"] * 2)):
+        call = surface.ask(COMPLETIONS, prompt=prompt, echo=True, n=2, stream=stream)
+        for submit in await submits(surface, len(echoes)):
+            surface.say(submit, surface.tokenizer.encode("x" * (submit.choice + 1)))
+        response = await call
+        said = chunks_of(response) if stream else [response.json()]
+        texts = dict.fromkeys(range(len(echoes)), "")
+        for choice in (choice for each in said for choice in each["choices"]):
+            texts[choice["index"]] += choice["text"]
+        assert list(texts.values()) == [
+            echo + "x" * (idx % 2 + 1) for idx, echo in enumerate(echoes)
+        ]
+
+
+async def test_choices_of_several_prompts_are_numbered_one_prompt_after_the_other(
+    surface: Surface,
+) -> None:
+    call = surface.ask(COMPLETIONS, prompt=["ab", "c"], n=2)
+    came = await submits(surface, 4)
+    for submit in reversed(came):
+        text = f"{submit.request_id[-1]}{submit.choice}"
+        surface.say(submit, surface.tokenizer.encode(text))
+    answer = (await call).json()
+    assert [(choice["index"], choice["text"]) for choice in answer["choices"]] == [
+        (0, "00"),
+        (1, "01"),
+        (2, "10"),
+        (3, "11"),
+    ]
+    assert answer["usage"]["prompt_tokens"] == sum(
+        len(submit.prompt_ids) for submit in came if submit.choice == 0
+    )
+    assert answer["usage"]["completion_tokens"] == 8
+
+
+@pytest.mark.parametrize("n", [None, 1])
+async def test_one_choice_is_what_nobody_asks_for(surface: Surface, n: int | None) -> None:
+    answer = (await surface.answered(COMPLETIONS, [7], n=n, best_of=n)).json()
+    assert len(answer["choices"]) == 1

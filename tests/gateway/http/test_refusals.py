@@ -67,8 +67,13 @@ BOTH: dict[str, tuple[dict[str, Any], str, str]] = {
         "stream_options.x",
         "is no field",
     ),
-    "several choices": ({"n": 2}, "n", "not supported yet"),
-    "no choice": ({"n": 0}, "n", "not supported yet"),
+    "too many choices": ({"n": 129}, "n", "less than or equal to 128"),
+    "no choice": ({"n": 0}, "n", "greater than or equal to 1"),
+    "log probabilities of the prompt": (
+        {"prompt_logprobs": 1},
+        "prompt_logprobs",
+        "not supported yet",
+    ),
 }
 OF_CHAT: dict[str, tuple[dict[str, Any], str, str]] = {
     "no messages": ({"messages": []}, "messages", "at least 1"),
@@ -141,8 +146,15 @@ OF_COMPLETIONS: dict[str, tuple[dict[str, Any], str, str]] = {
     "an id over the vocabulary": ({"prompt": [1000]}, "prompt", "1000"),
     "a negative id": ({"prompt": [-1]}, "prompt", "-1"),
     "too many prompts": ({"prompt": [[5]] * 1025}, "prompt", "1025"),
-    "echo": ({"echo": True}, "echo", "not supported yet"),
-    "log probabilities": ({"logprobs": 0}, "logprobs", "not supported yet"),
+    "too many choices of all prompts": ({"prompt": [[5]] * 129, "n": 8}, "prompt", "1 to 128"),
+    "too many log probabilities": ({"logprobs": 6}, "logprobs", "less than or equal to 5"),
+    "log probabilities below 0": ({"logprobs": -1}, "logprobs", "greater than or equal to 0"),
+    "log probabilities beside echo": (
+        {"logprobs": 0, "echo": True},
+        "logprobs",
+        "left out beside echo",
+    ),
+    "an echo of an id over the vocabulary": ({"prompt": [1000], "echo": True}, "prompt", "1000"),
     "the best of some": ({"best_of": 2}, "best_of", "not supported yet"),
     "a suffix": ({"suffix": "x"}, "suffix", "not supported yet"),
 }

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import httpx2
 import pytest
+from tokenizers import Tokenizer as Backend
 
 from gateway.http.server import HttpServer
 from gateway.tcp_listener import listener
-from tests.gateway.fake_cache import tokens
+from gateway.tokenizer import Tokenizer
+from tests.gateway.fake_cache import FakeCache, tokens
 from tests.gateway.front import accepted
+from tests.gateway.http.conftest import surface_over
 from tests.gateway.http.surface import (
     BODIES,
     CHAT,
@@ -104,6 +111,42 @@ async def test_whoever_leaves_ends_all_choices(served: tuple[Surface, str]) -> N
     keys = {(await surface.submitted()).key for _ in range(3)}
     writer.close()
     assert {(await surface.cache.next("cancel")).key for _ in range(3)} == keys
+
+
+class Gated:
+    """A tokenizer's backend that encodes nothing before it may."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.entered, self.may = threading.Event(), threading.Event()
+
+    def encode_batch_fast(self, texts: list[str], *, add_special_tokens: bool) -> list[Any]:
+        self.entered.set()
+        assert self.may.wait(10)
+        return self._backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+
+
+@pytest.mark.parametrize("path", [CHAT, "/tokenize"])
+async def test_nobody_waits_for_the_tokens_of_a_client_that_left(
+    path: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The answer's time counts from before them."""
+    gated = Gated(tokenizer.backend)
+    slow = replace(tokenizer, backend=cast("Backend", gated))
+    tools = [{"type": "function", "function": {"name": "f"}}]  # a thread renders and encodes it
+    fields = {"messages": BODIES[CHAT]["messages"], "tools": tools, "prompt": None}
+    asked = fields if path == "/tokenize" else {"tools": tools}
+    async with surface_over(FakeCache(), slow, tmp_path / "c") as surface:
+        totals = surface.front.totals
+        async with serving(surface) as (_, address):
+            _, writer = await connected(address, path, **asked)
+            await until(gated.entered.is_set)
+            assert totals.live_answers == (path == CHAT)
+            writer.close()
+            await until(lambda: totals.requests == {(path, "CANCELLED"): 1})
+            assert totals.live_answers == 0
+            gated.may.set()
+        assert surface.cache.commands.empty()
 
 
 async def test_a_connection_serves_one_request_after_another(

@@ -1,4 +1,4 @@
-"""Several answers to one call, as one stream."""
+"""Several answers, as one stream."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from gateway.generation import Event, Started
-from gateway.http.side_by_side import Said, side_by_side
+from gateway.side_by_side import Said, side_by_side
 from gateway.text_stream import Delta
 
 STARTED = Started("id", 1)
