@@ -30,7 +30,7 @@ class GenerationRequest:
     stop_strings: Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
-    min_tokens: int = 0  # before so many, no token ends the answer
+    min_tokens: int = 0  # before so many, nothing ends the answer
     include_stop: bool = False  # in the text: the stop string, or the text of the stop token
     remaining_s: float | None = None  # until the caller's deadline; None: it has none
     traceparent: str = ""  # W3C trace context of the caller; "": none
@@ -110,6 +110,7 @@ class Generation:
             request.prompt_ids,
             request.stop_strings,
             include_stop=request.include_stop,
+            min_tokens=request.min_tokens,
             end_token_ids=self._stop_token_ids - shown_ids,
             shown_ids=shown_ids,
         )

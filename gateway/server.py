@@ -23,6 +23,7 @@ from gateway.tokenizer import Tokenizer
 from gateway.totals import Totals
 from servicekit.host import ServiceHost
 from servicekit.model_dir import fingerprint
+from servicekit.reader_patience import MAX_STALL_S
 
 SERVICE_NAMES = ("pagewire.v1.InferenceService", "pagewire.v1.ModelService")
 
@@ -34,7 +35,9 @@ async def serve(config: GatewayConfig) -> None:
     http_socket = None if config.http is None else listener(config.http, "--http")
     model_dir = Path(config.model)
     changed = asyncio.Event()
-    host = ServiceHost(config.listen, SERVICE_NAMES, config.max_message_bytes)
+    host = ServiceHost(
+        config.listen, SERVICE_NAMES, config.max_message_bytes, max_stall_s=MAX_STALL_S
+    )
     tokenizer = Tokenizer.load(model_dir)
     client = CacheClient(config.cache, fingerprint(model_dir, config.load_format), changed.set)
     model = ServedModel.read(model_dir, config.served_name or tokenizer.model_name, tokenizer)

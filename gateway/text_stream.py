@@ -43,13 +43,15 @@ class TextStream:
         stop_strings: Sequence[str] = (),
         *,
         include_stop: bool = False,
+        min_tokens: int = 0,
         skip_special_tokens: bool = True,
         end_token_ids: frozenset[int] | None = None,
         shown_ids: frozenset[int] = frozenset(),
     ) -> None:
-        """`include_stop` is that of StopStrings. `end_token_ids` are the tokenizer's unless given;
-        `shown_ids` have their text even if they are special. InvalidArgument when a stop string is
-        empty.
+        """`include_stop` is that of StopStrings, which look at what comes after the text of the
+        first `min_tokens` alone: an answer that one ends has no fewer. `end_token_ids` are the
+        tokenizer's unless given; `shown_ids` have their text even if they are special.
+        InvalidArgument when a stop string is empty.
         """
         self._detokenizer = Detokenizer(
             tokenizer,
@@ -59,6 +61,8 @@ class TextStream:
             shown_ids=shown_ids,
         )
         self._stops = StopStrings(stop_strings, include_stop=include_stop)
+        self._unlooked_tokens = max(0, min_tokens)  # those to come of the first ones
+        self._unlooked_end = 0  # where the text of those that came ends
         self._undelivered: deque[int] = deque()
         self._spans: deque[TextSpan] = deque()  # of the first of the undelivered
         self._released_chars = 0
@@ -103,15 +107,14 @@ class TextStream:
         if self.stopped is not None:
             return Delta("", ())
         text = self._release(self._detokenizer.finish())
-        if self.stopped is None:
-            rest = self._stops.flush()
-            text += rest
-            self._released_chars += len(rest)
-        return _delta(text, self._deliver())
+        if self.stopped is not None:
+            return _delta(text, self._deliver())
+        return _delta(text + self._stops.flush(), self._deliver(at_end=True))
 
     def _release(self, settled: Settled) -> str:
         self._spans += settled.spans
-        text = self._stops.push(settled.text)
+        unlooked_chars = self._unlooked_chars(settled)
+        text = settled.text[:unlooked_chars] + self._stops.push(settled.text[unlooked_chars:])
         self._released_chars += len(text)
         if self.stopped is not None:
             covering = (
@@ -120,13 +123,23 @@ class TextStream:
             self._kept_when_stopped = self._delivered_tokens + max(covering, default=0)
         return text
 
+    def _unlooked_chars(self, settled: Settled) -> int:
+        """How much of the text no stop string may be in; so far, all was released."""
+        if self._unlooked_tokens:
+            first = settled.spans[: self._unlooked_tokens]
+            self._unlooked_tokens -= len(first)
+            self._unlooked_end = max((span.end for span in first), default=self._unlooked_end)
+        if self._unlooked_tokens:
+            return len(settled.text)
+        return min(len(settled.text), max(0, self._unlooked_end - self._released_chars))
+
     def _shows_in_kept(self, span: TextSpan) -> bool:
         return span.start < min(span.end, self._released_chars)
 
-    def _deliver(self) -> list[_Delivered]:
-        """Takes out the ids whose text is wholly released."""
+    def _deliver(self, *, at_end: bool = False) -> list[_Delivered]:
+        """Takes out the ids whose text is wholly released, which all is `at_end`."""
         delivered = []
-        while self._spans and self._spans[0].end <= self._released_chars:
+        while self._spans and (at_end or self._spans[0].end <= self._released_chars):
             start = self._spans.popleft().start
             delivered.append(_Delivered(self._undelivered.popleft(), start))
         self._delivered_tokens += len(delivered)

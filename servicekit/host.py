@@ -33,10 +33,16 @@ class ServiceHost:
 
     Servicers are added to `grpc_server` between construction and `start()`. `max_message_bytes`
     bounds a unary request with a proper status; the transport itself allows four times as much.
+    `max_stall_s` bounds how long a stream waits for a reader.
     """
 
     def __init__(
-        self, listen: str, service_names: Sequence[str], max_message_bytes: int | None = None
+        self,
+        listen: str,
+        service_names: Sequence[str],
+        max_message_bytes: int | None = None,
+        *,
+        max_stall_s: float | None = None,
     ) -> None:
         sys.setswitchinterval(GIL_SWITCH_INTERVAL_S)
         self.listen = listen
@@ -49,7 +55,7 @@ class ServiceHost:
         self._stop_hastened = asyncio.Event()
         receive_limit = -1 if max_message_bytes is None else 4 * max_message_bytes
         self.grpc_server = grpc.aio.server(
-            interceptors=[StatusInterceptor(max_message_bytes)],
+            interceptors=[StatusInterceptor(max_message_bytes, max_stall_s)],
             options=[
                 ("grpc.max_receive_message_length", receive_limit),
                 ("grpc.max_send_message_length", -1),

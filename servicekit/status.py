@@ -4,7 +4,8 @@ work; and back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from typing import Any, NoReturn
 
 import grpc
@@ -16,6 +17,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from servicekit.errors import Internal, PagewireError, Reason, ResourceExhausted, error_named
+from servicekit.reader_patience import taken
 
 DOMAIN = "pagewire"
 MAX_DURATION_S = 315_576_000_000  # what google.protobuf.Duration holds: 10,000 years
@@ -86,13 +88,17 @@ def _packed(detail: Message) -> any_pb2.Any:
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status, and bounds the length of a unary request.
+    """Turns what a handler raises into a status, and bounds the length of a unary request, and how
+    long a stream waits for a reader that takes nothing of it.
 
-    The bound is checked here and not by the transport, whose own refusal carries no ErrorInfo.
+    The length is checked here and not by the transport, whose own refusal carries no ErrorInfo.
     """
 
-    def __init__(self, max_message_bytes: int | None = None) -> None:
+    def __init__(
+        self, max_message_bytes: int | None = None, max_stall_s: float | None = None
+    ) -> None:
         self._max_message_bytes = max_message_bytes
+        self._max_stall_s = max_stall_s
 
     async def intercept_service(
         self,
@@ -102,26 +108,27 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith("/pagewire."):
             return handler
+        rpc = handler_call_details.method.rpartition("/")[2]
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(
-                self._streaming(handler.stream_stream, None),
+                self._streaming(rpc, handler.stream_stream, None),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                self._streaming(handler.unary_stream, handler.request_deserializer),
+                self._streaming(rpc, handler.unary_stream, handler.request_deserializer),
                 response_serializer=handler.response_serializer,
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._unary(handler.unary_unary, handler.request_deserializer),
+            self._unary(rpc, handler.unary_unary, handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
 
-    def _unary(self, behave: Any, deserialize: Any) -> Any:
+    def _unary(self, rpc: str, behave: Any, deserialize: Any) -> Any:
         async def call(raw: bytes, context: Any) -> Any:
             try:
-                return await behave(self._parse(raw, deserialize), context)
+                return await behave(self._parse(rpc, raw, deserialize), context)
             except PagewireError as error:
                 await abort(context, error)
             except Exception as error:  # noqa: BLE001 # the last resort of a request: logged, then INTERNAL
@@ -129,13 +136,14 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _streaming(self, behave: Any, deserialize: Any) -> Any:
-        async def call(request: Any, context: Any) -> AsyncIterator[Any]:
+    def _streaming(self, rpc: str, behave: Any, deserialize: Any) -> Any:
+        async def call(request: Any, context: Any) -> None:
             try:
                 if deserialize is not None:
-                    request = self._parse(request, deserialize)
-                async for response in behave(request, context):
-                    yield response
+                    request = self._parse(rpc, request, deserialize)
+                async with aclosing(behave(request, context)) as responses:
+                    async for response in responses:
+                        await taken(context.write(response), self._max_stall_s)
             except PagewireError as error:
                 await abort(context, error)
             except Exception as error:  # noqa: BLE001 # as above
@@ -143,13 +151,14 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _parse(self, raw: bytes, deserialize: Any) -> Any:
+    def _parse(self, rpc: str, raw: bytes, deserialize: Any) -> Any:
         if self._max_message_bytes is not None and len(raw) > self._max_message_bytes:
+            name = f"{rpc}Request"
             raise ResourceExhausted(
                 Reason.MESSAGE_TOO_LARGE,
-                f"the message has {len(raw)} bytes, more than max_message_bytes "
-                f"{self._max_message_bytes}: send a shorter prompt",
-                field="prompt",
+                f"{name} has {len(raw)} bytes, more than max_message_bytes "
+                f"{self._max_message_bytes}: send a shorter one",
+                field=name,
             )
         return deserialize(raw)
 

@@ -97,7 +97,11 @@ class AnswerRequest(Asked):
     logit_bias: Biases | None = Field(None, description="A bias for each token id.")
 
     max_tokens: Int32 | None = Field(None, json_schema_extra={"minimum": 1})
-    min_tokens: Int32 | None = Field(None, json_schema_extra={"minimum": 0})
+    min_tokens: Int32 | None = Field(
+        None,
+        description="Nothing ends the answer before; a stop begins after so many.",
+        json_schema_extra={"minimum": 0},
+    )
     stop: Annotated[StopText | StopTexts | None, one_of("a text or a list of texts")] = None
     stop_token_ids: StopIds | None = None
     ignore_eos: bool | None = Field(None, description="End tokens do not end the answer.")

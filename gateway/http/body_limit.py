@@ -67,5 +67,5 @@ class BodyLimit:
         return ResourceExhausted(
             Reason.MESSAGE_TOO_LARGE,
             f"the body has {num_bytes} bytes or more, over max_message_bytes {self._max_bytes}: "
-            "send a shorter prompt",
+            "send a shorter one",
         )

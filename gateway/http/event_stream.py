@@ -12,6 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.http.errors import error_answer, known
 from gateway.http.until_gone import until_gone
+from servicekit.errors import Reason
+from servicekit.reader_patience import taken
 
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # for proxies, nginx above all
 DONE = b"data: [DONE]\n\n"
@@ -28,6 +30,7 @@ class EventStream(Response):
         rest: AsyncGenerator[BaseModel, None],
         cut: asyncio.Event,
         params: Mapping[str, str],
+        max_stall_s: float,
     ) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
@@ -35,6 +38,7 @@ class EventStream(Response):
         self._rest = rest
         self._cut = cut
         self._params = params
+        self._max_stall_s = max_stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send all. Errors: none, but the code of a failure is left in the scope for the totals."""
@@ -45,6 +49,8 @@ class EventStream(Response):
         except Exception as failure:  # noqa: BLE001 # the status is sent: it can only be told here
             error = known(failure)
             scope["state"]["code"] = error.code_name
+            if error.reason is Reason.READER_STALLED:
+                return  # there is no telling it anything; the server closes the connection
             last = b"event: error\n" + _event(error_answer(error, self._params))
         await send({"type": "http.response.body", "body": last})
 
@@ -52,7 +58,8 @@ class EventStream(Response):
         async with aclosing(self._rest):
             chunk: BaseModel | None = self._first
             while chunk is not None:
-                await send({"type": "http.response.body", "body": _event(chunk), "more_body": True})
+                body = {"type": "http.response.body", "body": _event(chunk), "more_body": True}
+                await taken(send(body), self._max_stall_s)
                 chunk = await anext(self._rest, None)
 
 

@@ -11,6 +11,7 @@ from gateway.served_model import ServedModel, check_served
 from gateway.submission import Limits
 from gateway.tokenizer import Tokenizer
 from gateway.totals import Totals
+from servicekit.reader_patience import MAX_STALL_S
 
 
 class Chain(Protocol):
@@ -35,6 +36,7 @@ class Front:
     chain: Chain
     answering: Answering
     totals: Totals
+    max_stall_s: float = MAX_STALL_S  # of a stream that nobody reads
     cut: asyncio.Event = field(default_factory=asyncio.Event)  # set: no more time for answers
 
     @property

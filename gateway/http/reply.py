@@ -47,7 +47,7 @@ async def replied(
         return json_response(await until_gone(whole, request.receive, front.cut))
     chunks = _chunks(said, form, asked)
     first = await until_gone(_first(chunks), request.receive, front.cut)
-    return EventStream(first, chunks, front.cut, request.state.params)
+    return EventStream(first, chunks, front.cut, request.state.params, front.max_stall_s)
 
 
 async def _whole(

@@ -209,7 +209,7 @@ CASES = {
         generate(text="x" * 70_000),
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         "MESSAGE_TOO_LARGE",
-        "prompt",
+        "GenerateRequest",
     ),
 }
 

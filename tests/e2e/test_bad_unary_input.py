@@ -60,7 +60,7 @@ CASES = {
         pb.TokenizeRequest(text="x" * 70_000),
         TOO_LARGE,
         "MESSAGE_TOO_LARGE",
-        "prompt",
+        "TokenizeRequest",
     ),
     "no ids": ("Detokenize", pb.DetokenizeRequest(), INVALID, "INVALID_FIELD", "token_ids"),
     "an id over the vocabulary": (

@@ -140,6 +140,20 @@ async def test_a_stop_string_is_part_of_the_answer_when_asked_for(tokenizer: Tok
     assert manager.stopped == [finished.completion_tokens]
 
 
+async def test_a_stop_string_does_not_end_an_answer_before_min_tokens(
+    tokenizer: Tokenizer,
+) -> None:
+    ids = tokenizer.encode("one one one")
+    least = len(tokenizer.encode("one on"))
+    manager = PlayedManager(ids, EndCause.MAX_TOKENS)
+    text, _, finished = await answer(
+        manager, tokenizer, asked(tokenizer, stop_strings=["one"], min_tokens=least)
+    )
+    assert text == "one one "
+    assert finished.completion_tokens >= least
+    assert manager.submissions[0].min_tokens == least
+
+
 async def test_the_manager_hears_of_a_stop_before_the_reader_takes_the_text(
     tokenizer: Tokenizer,
 ) -> None:

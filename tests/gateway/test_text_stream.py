@@ -174,6 +174,51 @@ def test_an_id_knows_where_its_text_begins(tiny: dict[str, Tokenizer]) -> None:
         assert [start for delta in deltas for start in delta.starts] == [0, 1, 1, 1, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("min_tokens", "text", "stopped"),
+    [
+        (0, "a", "bb"),
+        (2, "ab", "bb"),  # the first bb begins in the second token
+        (3, "abb", "bb"),
+        (4, "abbbb", None),  # but one b is left
+        (9, "abbbb", None),
+        (-1, "a", "bb"),  # the manager refuses it
+    ],
+)
+def test_a_stop_string_counts_once_it_begins_after_min_tokens(
+    byte_level: Tokenizer, min_tokens: int, text: str, stopped: str | None
+) -> None:
+    """Else an answer had fewer tokens than it must."""
+    ids = byte_level.encode("abbbb")
+    assert len(ids) == 5
+    for bursts in ([ids], [[token_id] for token_id in ids]):
+        stream = TextStream(byte_level, [], ["bb"], min_tokens=min_tokens)
+        deltas = [*map(stream.push, bursts), stream.finish()]
+        assert "".join(delta.text for delta in deltas) == text
+        assert stream.stopped == stopped
+        assert stream.kept_tokens == len(text) >= min(min_tokens, len(ids))
+
+
+def test_text_of_the_first_min_tokens_is_not_held(byte_level: Tokenizer) -> None:
+    a, b = byte_level.encode("ab")
+    stream = TextStream(byte_level, [], ["ab"], min_tokens=1)
+    assert said(stream.push([a])) == ("a", (a,))
+    assert said(stream.push([b])) == ("b", (b,))
+    assert said(stream.push([a])) == ("", ())
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
+def test_a_character_that_min_tokens_reach_into_is_in_no_stop_string(
+    tiny: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer = tiny[kind]
+    ids = tokenizer.encode("x👍👍x")[-9:]
+    for min_tokens, text in ((0, ""), (1, "👍"), (4, "👍"), (5, "👍👍x")):
+        stream = TextStream(tokenizer, tokenizer.encode("x"), ["👍"], min_tokens=min_tokens)
+        assert stream.push(ids).text + stream.finish().text == text
+        assert stream.kept_tokens >= min_tokens
+
+
 @pytest.mark.parametrize("text", [KOREAN, THAI, EMOJI, CHINESE])
 @pytest.mark.parametrize("burst_len", [1, 2, 5])
 def test_case_7_1_bursts_do_not_change_the_text(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from servicekit.errors import (
+    Cancelled,
     FailedPrecondition,
     Internal,
     InvalidArgument,
@@ -87,23 +90,23 @@ class Bench:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     servicer = Fails()
-    server = grpc.aio.server(interceptors=[StatusInterceptor(max_message_bytes=100)])
     unary = {
-        name: grpc.unary_unary_rpc_method_handler(getattr(servicer, name))
+        name: grpc.unary_unary_rpc_method_handler(getattr(servicer, name), bytes)
         for name in ("unary", "echo", "foreign", "plain")
     }
     streams = {
-        "unary_stream": grpc.unary_stream_rpc_method_handler(servicer.stream),
-        "stream_stream": grpc.stream_stream_rpc_method_handler(servicer.stream),
+        "unary_stream": grpc.unary_stream_rpc_method_handler(servicer.stream, bytes),
+        "stream_stream": grpc.stream_stream_rpc_method_handler(servicer.stream, bytes),
     }
-    for method in unary.values():
-        assert method.request_deserializer is None
-    handlers = {
-        name: handler._replace(request_deserializer=bytes) for name, handler in unary.items()
-    }
-    handlers |= {
-        name: handler._replace(request_deserializer=bytes) for name, handler in streams.items()
-    }
+    async with served(unary | streams, StatusInterceptor(max_message_bytes=100)) as channel:
+        yield Bench(servicer, channel)
+
+
+@asynccontextmanager
+async def served(
+    handlers: Mapping[str, grpc.RpcMethodHandler], interceptor: StatusInterceptor
+) -> AsyncIterator[grpc.aio.Channel]:
+    server = grpc.aio.server(interceptors=[interceptor])
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("pagewire.test.Fails", handlers),)
     )
@@ -112,7 +115,7 @@ async def bench() -> AsyncIterator[Bench]:
         server.add_insecure_port(address)
         await server.start()
         async with grpc.aio.insecure_channel(address) as channel:
-            yield Bench(servicer, channel)
+            yield channel
         await server.stop(None)
 
 
@@ -189,8 +192,49 @@ async def test_a_message_over_the_bound_is_refused_with_both_numbers(bench: Benc
     error = await bench.error("echo", b"x" * 101)
     assert isinstance(error, ResourceExhausted)
     assert error.reason is Reason.MESSAGE_TOO_LARGE
-    assert "101 bytes" in error.message
+    assert error.metadata == {"field": "echoRequest"}
+    assert "echoRequest has 101 bytes" in error.message
     assert "100" in error.message
+
+
+async def test_a_stream_that_nobody_reads_is_left_and_says_so_when_it_is_read_again() -> None:
+    written = 0
+    left = asyncio.Event()
+
+    async def endless(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        nonlocal written
+        try:
+            while True:
+                yield b"x" * 10_000
+                written += 1
+        finally:
+            left.set()
+
+    interceptor = StatusInterceptor(max_stall_s=0.05)
+    async with served(
+        {"endless": grpc.unary_stream_rpc_method_handler(endless, bytes)}, interceptor
+    ) as channel:
+        call = channel.unary_stream("/pagewire.test.Fails/endless")(b"")
+        await call.wait_for_connection()
+        await left.wait()
+        assert written > 0
+        error = await failure_of(call)
+    assert isinstance(error, Cancelled)
+    assert error.reason is Reason.READER_STALLED
+    assert "nothing of the answer was read for 0.05 s" in error.message
+
+
+async def test_a_slow_reader_is_waited_for_without_a_bound() -> None:
+    async def some(request: bytes, context: Any) -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 10_000
+
+    async with served(
+        {"some": grpc.unary_stream_rpc_method_handler(some, bytes)}, StatusInterceptor()
+    ) as channel:
+        call = channel.unary_stream("/pagewire.test.Fails/some")(b"")
+        await call.wait_for_connection()
+        assert sum([len(each) async for each in call]) == 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class InferenceServiceStub:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
-    CANCELLED CANCELLED (somebody named the request in Cancel);
+    CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
@@ -77,7 +77,7 @@ class InferenceServiceServicer:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
-    CANCELLED CANCELLED (somebody named the request in Cancel);
+    CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 
@@ -176,7 +176,7 @@ class InferenceService:
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
-    CANCELLED CANCELLED (somebody named the request in Cancel);
+    CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
 

@@ -46,7 +46,7 @@ async def surface(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[Surface
 
 @asynccontextmanager
 async def surface_over(
-    cache: FakeCache, tokenizer: Tokenizer, socket: Path
+    cache: FakeCache, tokenizer: Tokenizer, socket: Path, max_stall_s: float = 60
 ) -> AsyncIterator[Surface]:
     changed = asyncio.Event()
     async with served(cache, socket) as address:
@@ -62,6 +62,7 @@ async def surface_over(
                 chain=client,
                 answering=Answering(client, tokenizer, LiveRequests(), totals),
                 totals=totals,
+                max_stall_s=max_stall_s,
             )
             app = create_app(front, MAX_MESSAGE_BYTES)
             async with httpx2.AsyncClient(

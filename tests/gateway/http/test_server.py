@@ -113,6 +113,27 @@ async def test_whoever_leaves_ends_all_choices(served: tuple[Surface, str]) -> N
     assert {(await surface.cache.next("cancel")).key for _ in range(3)} == keys
 
 
+async def test_a_stream_that_nobody_reads_is_cancelled(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    num_tokens = 5000
+    async with (
+        surface_over(FakeCache(), tokenizer, tmp_path / "c", max_stall_s=0.05) as surface,
+        serving(surface) as (_, address),
+    ):
+        reader, writer = await connected(address, COMPLETIONS, stream=True)
+        submit = await surface.submitted()
+        surface.put(accepted(submit.key), *[tokens(submit.key, 40)] * num_tokens)
+        assert (await surface.cache.next("cancel")).key == submit.key
+        totals = surface.front.totals
+        await until(lambda: totals.requests == {(COMPLETIONS, "CANCELLED"): 1})
+        assert totals.live_answers == 0
+        assert totals.completion_tokens < num_tokens
+        rest = await reader.read()  # what was written before, then the connection ends
+        assert b"[DONE]" not in rest
+        writer.close()
+
+
 class Gated:
     """A tokenizer's backend that encodes nothing before it may."""
 
