@@ -135,13 +135,20 @@ class Tokenizer:
             )
         turns = [_turn(ChatMessage(*message)) for message in messages]
         rendered = self._rendered(turns, tools)
-        if tools and rendered == self._rendered(turns, ()):
+        if tools and rendered == self._without_tools(turns):
             raise InvalidArgument(
                 Reason.CHAT_TEMPLATE,
                 f"the chat template of {self.model_name} has no place for tools; leave them out",
                 field="tools",
             )
         return rendered
+
+    def _without_tools(self, turns: list[dict[str, Any]]) -> str | None:
+        """None: the template cannot do without them."""
+        try:
+            return self._rendered(turns, ())
+        except InvalidArgument:
+            return None
 
     def _rendered(self, turns: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
         try:

@@ -19,6 +19,7 @@ from transformers import (
 
 VOCAB_SIZE = 320
 MAX_SEQ_LEN = 256
+END_IDS = (257, 258)  # generation_config.json's; the tokenizer and config.json know the first
 MIN_GAP = 1e-3  # between the two best logits of the reference: below it rounding would decide
 CHAT_TEMPLATE = (
     "{% for turn in messages %}{{ turn['role'] + ': ' + turn['content'] + '\\n' }}{% endfor %}"
@@ -43,7 +44,9 @@ def make_tiny_model(model_dir: Path, seed: int = 0) -> Path:
         bos_token_id=256,
         eos_token_id=257,
     )
-    LlamaForCausalLM(config).save_pretrained(model_dir)
+    model = LlamaForCausalLM(config)
+    model.generation_config.eos_token_id = list(END_IDS)
+    model.save_pretrained(model_dir)
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {char: idx for idx, char in enumerate(alphabet)}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))

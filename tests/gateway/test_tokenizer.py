@@ -142,6 +142,14 @@ def test_tools_that_the_template_would_leave_out_are_refused(tmp_path: Path) -> 
     assert (caught.value.reason, caught.value.metadata["field"]) == (Reason.CHAT_TEMPLATE, "tools")
 
 
+def test_a_template_that_cannot_do_without_tools_gets_them(tmp_path: Path) -> None:
+    """It was asked to, to see whether it has a place for them, and its failure was the answer."""
+    template = "{% for t in tools %}<{{ t['name'] }}>{% endfor %}" + TURNS
+    model_dir = save_model_dir(tmp_path, byte_level_backend(), chat_template=template)
+    tokenizer = Tokenizer.load(model_dir)
+    assert tokenizer.render_chat([("user", "Hi")], tools=[{"name": "f"}]) == "<f>user:Hi "
+
+
 A, B, C = 300, 301, 1  # C is </s>
 
 
