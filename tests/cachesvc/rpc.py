@@ -45,8 +45,9 @@ async def served(add: Callable[[Any, grpc.aio.Server], None], servicer: Any) -> 
 
 
 def channel_to(address: str) -> grpc.aio.Channel:
-    """A connection that is not shared with any other."""
-    return grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+    """A connection that is not shared with any other, for answers of any length."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+    return grpc.aio.insecure_channel(address, options=options)
 
 
 async def failure_of(call: Any) -> PagewireError:

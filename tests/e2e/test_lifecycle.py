@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,15 +16,23 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import grpc
+import httpx2
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from pagewire.v1 import cache_pb2, cache_pb2_grpc, runner_pb2, runner_pb2_grpc
+from pagewire.v1 import (
+    cache_pb2,
+    cache_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    runner_pb2,
+    runner_pb2_grpc,
+)
 
 from servicekit.health_check import is_serving
 from tests.e2e.neighbour import undisturbed
 from tests.e2e.system import System, free_port, greedy, ids_of, running
-from tests.e2e.tiny_model import clear_prompt
+from tests.e2e.tiny_model import clear_prompt, make_tiny_model
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -95,17 +104,49 @@ async def test_a_socket_in_use_stays_with_its_owner(
 
 
 @pytest.mark.parametrize("taken", ["--listen", "--http"])
-async def test_a_second_gateway_on_one_port_names_it_and_ends(
-    taken: str, tiny: System, tiny_dir: Path
+async def test_case_10_5_a_second_gateway_on_one_port_names_it_and_ends(
+    taken: str, tiny: System, tiny_dir: Path, tmp_path: Path
 ) -> None:
+    """ggml-org/llama.cpp #20963: both got the port, and the kernel dealt out the requests between
+    two models. Here the first gets each of a hundred.
+    """
+    other_dir = make_tiny_model(tmp_path / "other", seed=1)
     address = tiny.address if taken == "--listen" else tiny.http_address
     arguments = {"--listen": f"127.0.0.1:{free_port()}", "--cache": tiny.cache_address}
-    arguments |= {"--model": str(tiny_dir), taken: address}
+    arguments |= {"--model": str(other_dir), taken: address}
     async with undisturbed(tiny, tiny_dir):
         second = await asyncio.to_thread(run, "gateway", *chain(*arguments.items()))
+        names = [await served_name(tiny, taken) for _ in range(100)]
     assert second.returncode == 2
     assert f"address {address} " in second.stderr
-    assert is_serving(tiny.address)
+    assert names == [tiny_dir.name] * 100
+
+
+async def served_name(system: System, option: str) -> str:
+    """Who answers at the address of `option` on a connection of its own."""
+    if option == "--http":
+        async with httpx2.AsyncClient(base_url=f"http://{system.http_address}") as http:
+            return (await http.get("/v1/models")).json()["data"][0]["id"]
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(system.address, options=options) as channel:
+        models = await model_pb2_grpc.ModelServiceStub(channel).ListModels(
+            model_pb2.ListModelsRequest()
+        )
+    return models.models[0].name
+
+
+@pytest.mark.parametrize("taken", ["--listen", "--http"])
+@pytest.mark.parametrize("shares", [False, True], ids=["alone", "ready to share it"])
+def test_case_10_5_a_port_of_another_program_is_named(
+    taken: str, tiny_dir: Path, *, shares: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), reuse_port=shares) as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        arguments = {"--listen": f"127.0.0.1:{free_port()}", "--cache": "unix:/nowhere/cache.sock"}
+        arguments |= {"--model": str(tiny_dir), taken: address}
+        ours = run("gateway", *chain(*arguments.items()))
+    assert ours.returncode == 2
+    assert f"address {address} " in ours.stderr
 
 
 @pytest.fixture

@@ -58,6 +58,15 @@ def tokens(key: int, *token_ids: int) -> pb.SessionResponse:
     return pb.SessionResponse(step_output=output)
 
 
+def likely(key: int, *token_ids: int, top: int) -> pb.SessionResponse:
+    """Tokens with the log probabilities of so many likeliest ones."""
+    one = pb.TokenLogprobs(key=key, chosen=-2.5, top_ids=range(top), top=[-1.5] * top)
+    output = pb.StepOutput(
+        keys=[key] * len(token_ids), token_ids=token_ids, logprobs=[one] * len(token_ids)
+    )
+    return pb.SessionResponse(step_output=output)
+
+
 def finished(key: int, cause: pb.FinishCause.ValueType) -> pb.SessionResponse:
     return pb.SessionResponse(finished=[pb.RequestFinished(key=key, cause=cause)])
 

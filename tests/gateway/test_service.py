@@ -7,11 +7,12 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from pagewire.v1 import cache_pb2
 from pagewire.v1 import inference_pb2 as pb
+from pagewire.v1.sampling_pb2 import SamplingParams
 
 from servicekit.errors import DeadlineExceeded, Reason, ResourceExhausted
 from servicekit.status import error_of
 from tests.cachesvc.rpc import failure_of
-from tests.gateway.fake_cache import finished, tokens
+from tests.gateway.fake_cache import finished, likely, tokens
 from tests.gateway.front import Front, accepted
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -94,6 +95,22 @@ async def say_choices(front: Front, texts: list[str]) -> None:
         front.cache.responses.put_nowait(tokens(submit.key, *front.tokenizer.encode(text)))
         end = finished(submit.key, cache_pb2.FINISH_CAUSE_MAX_TOKENS)
         front.cache.responses.put_nowait(end)
+
+
+async def test_case_8_7_an_answer_over_4_mib_passes_both_hops(front: Front) -> None:
+    """Case 8.7: gRPC's default bound ended long answers with many log probabilities."""
+    num_tokens = 26_000
+    sampling = SamplingParams(logprobs=20)
+    call = front.stub.Complete(pb.CompleteRequest(text="Hi", sampling=sampling))
+    submit = await front.cache.next("submit")
+    hop = likely(submit.key, *[40] * num_tokens, top=20)
+    front.cache.responses.put_nowait(accepted(submit.key))
+    front.cache.responses.put_nowait(hop)
+    front.cache.responses.put_nowait(finished(submit.key, cache_pb2.FINISH_CAUSE_MAX_TOKENS))
+    answer = await call
+    assert min(hop.ByteSize(), answer.ByteSize()) > 4 * 2**20
+    assert len(answer.logprobs) == num_tokens
+    assert {len(one.top) for one in answer.logprobs} == {20}
 
 
 @pytest.mark.parametrize("n", [0, -1, 129])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gateway.http.surface import CHAT, STOP_TOKEN, Surface, chunks_of
+from tests.gateway.fake_cache import finished, likely
+from tests.gateway.front import accepted
+from tests.gateway.http.surface import CHAT, MAX_TOKENS, STOP_TOKEN, Surface, chunks_of
 
 USAGE = {
     "prompt_tokens": 7,
@@ -271,3 +273,17 @@ async def test_choices_share_a_prompt_and_a_seed_and_are_told_apart_by_their_ind
     }
     assert surface.front.totals.prompt_tokens == prompt_len
     assert surface.front.totals.completion_tokens == 6
+
+
+async def test_case_8_7_an_answer_over_4_mib_is_answered(surface: Surface) -> None:
+    """Case 8.7: many log probabilities."""
+    num_tokens = 5_000
+    call = surface.ask(CHAT, logprobs=True, top_logprobs=20)
+    submit = await surface.submitted()
+    surface.put(accepted(submit.key), likely(submit.key, *[40] * num_tokens, top=20))
+    surface.put(finished(submit.key, MAX_TOKENS))
+    response = await call
+    assert len(response.content) > 4 * 2**20
+    content = response.json()["choices"][0]["logprobs"]["content"]
+    assert {len(one["top_logprobs"]) for one in content} == {20}
+    assert len(content) == num_tokens
