@@ -14,8 +14,8 @@ log = structlog.get_logger()
 MAX_STALL_S = 60.0  # of a public reader
 
 
-async def taken(write: Awaitable[None], max_stall_s: float | None) -> None:
-    """Wait for `write`, which waits where the reader has enough to read. None: for ever.
+async def taken(write: Awaitable[None], max_stall_s: float) -> None:
+    """Wait for `write`, which waits while the reader has enough to read.
 
     Errors: Cancelled READER_STALLED.
     """

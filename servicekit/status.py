@@ -143,7 +143,10 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                     request = self._parse(rpc, request, deserialize)
                 async with aclosing(behave(request, context)) as responses:
                     async for response in responses:
-                        await taken(context.write(response), self._max_stall_s)
+                        writing = context.write(response)
+                        if self._max_stall_s is not None:
+                            writing = taken(writing, self._max_stall_s)
+                        await writing
             except PagewireError as error:
                 await abort(context, error)
             except Exception as error:  # noqa: BLE001 # as above

@@ -12,7 +12,7 @@ from pagewire.v1 import model_pb2, model_pb2_grpc
 from servicekit.errors import Reason
 from servicekit.status import error_of
 from tests.e2e.system import System, running
-from tests.e2e.tiny_model import MAX_SEQ_LEN, VOCAB_SIZE
+from tests.e2e.tiny_model import END_IDS, MAX_SEQ_LEN, VOCAB_SIZE
 
 
 async def listed(system: System) -> list[model_pb2.Model]:
@@ -36,7 +36,7 @@ async def test_the_model_is_told_with_the_bounds_that_its_runner_has(
         architecture="LlamaForCausalLM",
         stored_dtype="float32",
         vocab_size=VOCAB_SIZE,
-        end_token_ids=[257],
+        end_token_ids=END_IDS,
         has_chat_template=True,
         limits=model_pb2.ModelLimits(max_seq_len=MAX_SEQ_LEN, pool_tokens=15 * 16),
     )

@@ -56,6 +56,23 @@ async def test_continuations_hit_every_full_page_and_get_the_same_tokens(
     assert stats.refused_total == stats.healed_total == 0
 
 
+async def test_choices_of_one_prompt_share_its_full_pages(tiny: System, tiny_dir: Path) -> None:
+    prompt, answer = clear_prompt(tiny_dir, 37, 8)
+    salt = "choices"  # nobody else has it
+    async with tiny.client() as stub:
+        call = stub.Generate(greedy(prompt, 8, n=3, cache_salt=salt))
+        responses = [response async for response in call]
+    ids = {choice: [] for choice in range(3)}
+    for response in responses:
+        ids[response.delta.choice] += response.delta.token_ids
+    assert ids == dict.fromkeys(range(3), answer)
+    ends = [response.finished for response in responses if response.HasField("finished")]
+    cached = {end.choice: end.usage.cached_tokens for end in ends}
+    assert cached == {0: 0, 1: 32, 2: 32}
+    assert {end.usage.prompt_tokens for end in ends} == {len(prompt)}
+    await tiny.settled()
+
+
 async def test_a_prompt_hits_nothing_of_what_another_salt_cached(
     tiny_dir: Path, tmp_path: Path
 ) -> None:
