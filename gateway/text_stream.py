@@ -61,8 +61,8 @@ class TextStream:
             shown_ids=shown_ids,
         )
         self._stops = StopStrings(stop_strings, include_stop=include_stop)
-        self._unlooked_tokens = max(0, min_tokens)  # those to come of the first ones
-        self._unlooked_end = 0  # where the text of those that came ends
+        self._exempt_tokens = max(0, min_tokens)  # those to come of the first ones
+        self._exempt_end = 0  # where the text of those that came ends
         self._undelivered: deque[int] = deque()
         self._spans: deque[TextSpan] = deque()  # of the first of the undelivered
         self._released_chars = 0
@@ -113,7 +113,7 @@ class TextStream:
 
     def _release(self, settled: Settled) -> str:
         self._spans += settled.spans
-        unlooked_chars = self._unlooked_chars(settled)
+        unlooked_chars = self._exempt_chars(settled)
         text = settled.text[:unlooked_chars] + self._stops.push(settled.text[unlooked_chars:])
         self._released_chars += len(text)
         if self.stopped is not None:
@@ -123,15 +123,15 @@ class TextStream:
             self._kept_when_stopped = self._delivered_tokens + max(covering, default=0)
         return text
 
-    def _unlooked_chars(self, settled: Settled) -> int:
-        """How much of the text no stop string may be in; so far, all was released."""
-        if self._unlooked_tokens:
-            first = settled.spans[: self._unlooked_tokens]
-            self._unlooked_tokens -= len(first)
-            self._unlooked_end = max((span.end for span in first), default=self._unlooked_end)
-        if self._unlooked_tokens:
+    def _exempt_chars(self, settled: Settled) -> int:
+        """How much of the text is looked at for no stop string."""
+        if self._exempt_tokens:
+            first = settled.spans[: self._exempt_tokens]
+            self._exempt_tokens -= len(first)
+            self._exempt_end = max((span.end for span in first), default=self._exempt_end)
+        if self._exempt_tokens:
             return len(settled.text)
-        return min(len(settled.text), max(0, self._unlooked_end - self._released_chars))
+        return min(len(settled.text), max(0, self._exempt_end - self._released_chars))
 
     def _shows_in_kept(self, span: TextSpan) -> bool:
         return span.start < min(span.end, self._released_chars)

@@ -6,12 +6,12 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway import off_loop
-from gateway.answering import Make
 from gateway.generation import GenerationRequest
 from gateway.http.answers import Completion
 from gateway.http.completion_form import CompletionForm
@@ -35,36 +35,36 @@ def completion_routes(front: Front) -> APIRouter:
         """Continues a prompt, or several."""
         request.state.params = {"sampling.logprobs": "logprobs"}
         front.check_model(asked.model)
-        prompts, turn = asked.prompts(), asyncio.Lock()
-
-        def making(prompt: Prompt) -> Make:
-            async def make(request_id: str) -> GenerationRequest:
-                async with turn:  # one prompt, then others go on
-                    prompt_ids = await _ids(prompt)
-                    await asyncio.sleep(0)
-                return asked.generation_request(
-                    request_id=request_id,
-                    prompt_ids=prompt_ids,
-                    max_tokens=_max_tokens(asked.max_tokens, len(prompt_ids)),
-                    traceparent=traceparent_of(request.headers.items()),
-                )
-
-            return make
-
-        answer_id = f"cmpl-{secrets.token_hex(12)}"
-        ids = (
-            [answer_id] if len(prompts) == 1 else [f"{answer_id}-{i}" for i in range(len(prompts))]
-        )
-        questions = [Question(*each) for each in zip(ids, map(making, prompts), strict=True)]
+        answer_id, prompts = f"cmpl-{secrets.token_hex(12)}", asked.prompts()
+        echoes = [await _text(prompt) for prompt in prompts] if asked.echo else []
         form = CompletionForm(
             answer_id,
             int(time.time()),
             front.model.name,
             texts,
-            [await _text(each) for each in prompts for _ in range(asked.num_choices) if asked.echo],
+            [echo for echo in echoes for _ in range(asked.num_choices)],
             with_usage=asked.include_usage,
         )
+        questions = _questions(asked, prompts, answer_id, traceparent_of(request.headers.items()))
         return await replied(request, front, asked, questions, form)
+
+    def _questions(
+        asked: CompletionRequest, prompts: Sequence[Prompt], answer_id: str, traceparent: str
+    ) -> list[Question]:
+        turn = asyncio.Lock()
+
+        async def made(prompt: Prompt, request_id: str) -> GenerationRequest:
+            async with turn:  # a prompt at a time, and others go on in between
+                prompt_ids = await _ids(prompt)
+                await asyncio.sleep(0)
+            max_tokens = _max_tokens(asked.max_tokens, len(prompt_ids))
+            return asked.generation_request(request_id, prompt_ids, max_tokens, traceparent)
+
+        several = len(prompts) > 1
+        return [
+            Question(f"{answer_id}-{idx}" if several else answer_id, partial(made, prompt))
+            for idx, prompt in enumerate(prompts)
+        ]
 
     async def _ids(prompt: Prompt) -> Sequence[int]:
         return await prompt_ids_of(front.tokenizer, prompt) if isinstance(prompt, str) else prompt
