@@ -23,10 +23,13 @@ def socket_address() -> Iterator[str]:
 
 @asynccontextmanager
 async def served_at(
-    address: str, add: Callable[[Any, grpc.aio.Server], None], servicer: Any
+    address: str,
+    add: Callable[[Any, grpc.aio.Server], None],
+    servicer: Any,
+    max_stall_s: float | None = None,
 ) -> AsyncIterator[None]:
     """`servicer` behind a server at `address`, added to it by `add` as generated."""
-    server = grpc.aio.server(interceptors=[StatusInterceptor()])
+    server = grpc.aio.server(interceptors=[StatusInterceptor(max_stall_s=max_stall_s)])
     add(servicer, server)
     server.add_insecure_port(address)
     await server.start()
@@ -37,16 +40,24 @@ async def served_at(
 
 
 @asynccontextmanager
-async def served(add: Callable[[Any, grpc.aio.Server], None], servicer: Any) -> AsyncIterator[str]:
+async def served(
+    add: Callable[[Any, grpc.aio.Server], None], servicer: Any, max_stall_s: float | None = None
+) -> AsyncIterator[str]:
     """The address of `servicer`."""
     with socket_address() as address:
-        async with served_at(address, add, servicer):
+        async with served_at(address, add, servicer, max_stall_s):
             yield address
 
 
 def channel_to(address: str) -> grpc.aio.Channel:
-    """A connection that is not shared with any other, for answers of any length."""
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+    """A connection that is not shared with any other, for answers of any length, which holds little
+    that is not read.
+    """
+    options = [
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.http2.bdp_probe", 0),
+    ]
     return grpc.aio.insecure_channel(address, options=options)
 
 

@@ -38,7 +38,9 @@ class Front:
 
 
 @asynccontextmanager
-async def served_front(model_dir: Path, socket: Path) -> AsyncIterator[Front]:
+async def served_front(
+    model_dir: Path, socket: Path, max_stall_s: float | None = None
+) -> AsyncIterator[Front]:
     """The services of the model in `model_dir`, called "tiny"; the manager listens at `socket`."""
     cache, changed = FakeCache(), asyncio.Event()
     tokenizer = Tokenizer.load(model_dir)
@@ -53,7 +55,10 @@ async def served_front(model_dir: Path, socket: Path) -> AsyncIterator[Front]:
                 InferenceService(answering, tokenizer, "tiny", live, totals),
                 ModelService(client, ServedModel.read(model_dir, "tiny", tokenizer), CREATED_S),
             )
-            async with serving(add, servicers) as address, channel_to(address) as channel:
+            async with (
+                serving(add, servicers, max_stall_s) as address,
+                channel_to(address) as channel,
+            ):
                 yield Front(
                     cache,
                     tokenizer,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -13,7 +15,8 @@ from servicekit.errors import DeadlineExceeded, Reason, ResourceExhausted
 from servicekit.status import error_of
 from tests.cachesvc.rpc import failure_of
 from tests.gateway.fake_cache import finished, likely, tokens
-from tests.gateway.front import Front, accepted
+from tests.gateway.front import Front, accepted, served_front
+from tests.gateway.tiny_tokenizers import BACKENDS, save_model_dir
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 QUESTION = pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5, 6]))
@@ -207,3 +210,17 @@ async def test_a_request_whose_time_is_over_while_it_waits_is_a_deadline(front: 
     error = error_of(caught.value)
     assert isinstance(error, DeadlineExceeded)
     assert (error.reason, error.retry_after_s) == (Reason.DEADLINE_EXCEEDED, None)
+
+
+async def test_an_answer_that_nobody_reads_is_cancelled_and_counted(tmp_path: Path) -> None:
+    model_dir = save_model_dir(tmp_path / "model", BACKENDS["byte_level"]())
+    async with served_front(model_dir, tmp_path / "c", max_stall_s=0.05) as front:
+        call = front.stub.Generate(QUESTION)
+        submit = await front.cache.next("submit")
+        front.cache.responses.put_nowait(accepted(submit.key))
+        for _ in range(8):
+            front.cache.responses.put_nowait(tokens(submit.key, *[40] * 5_000))
+        assert (await front.cache.next("cancel")).key == submit.key
+        assert (await failure_of(call)).reason is Reason.READER_STALLED
+        assert front.totals.requests == {("Generate", "CANCELLED"): 1}
+        assert front.totals.live_answers == 0
