@@ -111,7 +111,7 @@ class Core:
             self.live.totals.rejected += 1
             raise
         plan_id = self._next_plan_id
-        scheduler.waiting.add(self.live.begin(session_id, submission, limit_len, plan_id, now_s))
+        scheduler.take(self.live.begin(session_id, submission, limit_len, plan_id, now_s))
 
     def _check_room(self, num_waiting: int) -> None:
         if num_waiting >= self._limits.max_waiting:

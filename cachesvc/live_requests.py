@@ -46,6 +46,7 @@ class LiveRequests:
             ),
             deadline_s=None if remaining_s is None else now_s + remaining_s,
             first_choice=first_choice,
+            output_ids=submission.resume_token_ids,
         )
         self._arrivals += 1
         self._reqs[session_id, submission.key] = req

@@ -53,6 +53,7 @@ class Submission:
     remaining_s: float | None = None
     traceparent: str = ""
     min_tokens: int = 0  # before so many are sampled, no stop token is
+    resume_token_ids: Int32Array = field(default_factory=lambda: EMPTY)  # sampled before
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +172,7 @@ def limit_len_of(submission: Submission, runner: RunnerDescription, usable_token
         )
     check_token_ids("prompt", submission.prompt_ids, runner.vocab_size)
     check_token_ids("stop.token_ids", submission.stop_token_ids, runner.vocab_size)
+    check_token_ids("resume_token_ids", submission.resume_token_ids, runner.vocab_size)
     biased = np.array([token_id for token_id, _ in submission.sampling.logit_bias], dtype=np.int64)
     check_token_ids("sampling.logit_bias", biased, runner.vocab_size)
     if len(submission.stop_token_ids) > MAX_STOP_TOKEN_IDS:

@@ -96,15 +96,26 @@ class Scheduler:
         """Go on with other rows and pages. Nothing runs: `put_back` came before."""
         self.manager = manager
 
+    def take(self, req: Req) -> None:
+        """Let a new request wait; one that resumes the whole of its answer finishes."""
+        self.waiting.add(req)
+        if np.isin(req.output_ids[-1:], req.stop_token_ids).any():
+            self.finish(req, FinishCause.STOP_TOKEN)
+        else:
+            self._finish_if_full(req)
+
     def finish_what_no_longer_fits(self) -> None:
         """Waiting requests that have sampled all that they may, by a context that became smaller,
         or more than a pool holds that became smaller.
         """
         for req in self.waiting:
-            if req.known_len >= req.limit_len:
-                self.finish(req, FinishCause.MAX_TOKENS)
-            elif ceil_div(req.known_len, self.manager.page_size) > self.manager.usable_count:
-                self.finish(req, FinishCause.CACHE_FULL)
+            self._finish_if_full(req)
+
+    def _finish_if_full(self, req: Req) -> None:
+        if req.known_len >= req.limit_len:
+            self.finish(req, FinishCause.MAX_TOKENS)
+        elif ceil_div(req.known_len, self.manager.page_size) > self.manager.usable_count:
+            self.finish(req, FinishCause.CACHE_FULL)
 
     def requests(self) -> Iterator[Req]:
         """Every request that has not ended, running ones first."""
@@ -259,7 +270,7 @@ class Scheduler:
             built.opened.append(req.row_open(idx))
             built.writes[idx] = write
             if len(req.story.admissions) == 1:
-                cached_len = req.story.admissions[0].cached_len
+                cached_len = min(req.story.admissions[0].cached_len, len(req.prompt_ids))
                 self.totals.cached_tokens += cached_len
                 self.totals.admitted_prompt_tokens += len(req.prompt_ids)
                 self.outputs.append(Admitted(req.session_id, req.key, cached_len))

@@ -265,4 +265,5 @@ def _submission(submit: pb.Submit) -> Submission:
         ),
         traceparent=submit.traceparent,
         min_tokens=submit.min_tokens,
+        resume_token_ids=np.array(submit.resume_token_ids, dtype=np.int32),
     )

@@ -82,6 +82,7 @@ class CacheClient:
                     first_choice_key=(
                         None if submission.first_choice is None else submission.first_choice.key
                     ),
+                    resume_token_ids=submission.resume_token_ids,
                 )
             )
         )

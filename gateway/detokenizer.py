@@ -85,6 +85,11 @@ class Detokenizer:
         """The text still held, with U+FFFD for what was cut. Ends the output: push no more."""
         return self.finish().text
 
+    @property
+    def held(self) -> str:
+        """What `flush` would give now."""
+        return _beyond(self._prompt_rest, self._window.preview(self._run))
+
     def settle(self, token_id: int) -> Settled:
         """`push`, and where the tokens' texts lie."""
         if not self._shows(token_id):
@@ -147,10 +152,14 @@ class Detokenizer:
 
     def _less_prompt(self, fresh: str) -> str:
         """Cuts off what of the first text is the prompt's."""
-        if not fresh or not self._prompt_rest:
-            return fresh
-        common = list(
-            takewhile(lambda pair: pair[0] == pair[1], zip(self._prompt_rest, fresh, strict=False))
-        )
-        self._prompt_rest = ""
-        return fresh[len(common) :]
+        text = _beyond(self._prompt_rest, fresh)
+        if fresh:
+            self._prompt_rest = ""
+        return text
+
+
+def _beyond(prompt_rest: str, text: str) -> str:
+    """`text` without what it has in common with `prompt_rest` at the start."""
+    pairs = zip(prompt_rest, text, strict=False)
+    common = list(takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return text[len(common) :]

@@ -8,13 +8,15 @@ from enum import Enum
 from functools import partial
 from typing import TypeAlias
 
+from gateway import off_loop
 from gateway.bounds import MAX_STOPS, check_count
+from gateway.seam import Seam
 from gateway.submission import Manager, Submission
 from gateway.text_stream import Delta, TextStream
 from gateway.token_feed import EndCause, TokenFeed
 from gateway.token_logprob import TokenLogprob
 from gateway.tokenizer import Tokenizer
-from servicekit.errors import Cancelled
+from servicekit.errors import Cancelled, InvalidArgument, Reason
 from servicekit.sampling import Sampling
 from servicekit.token_ids import check_token_ids
 
@@ -37,6 +39,7 @@ class GenerationRequest:
     priority: int = 0
     cache_salt: str = ""
     num_choices: int = 1
+    resume_token_ids: Sequence[int] = ()  # the answer's first ones, which the client has
 
 
 class FinishReason(Enum):
@@ -52,6 +55,7 @@ class Started:
 
     request_id: str
     prompt_tokens: int
+    resumed_text: str = ""  # of resume_token_ids; deltas go on after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ class Generation:
             check_count("stop.token_ids", len(request.stop_token_ids), MAX_STOPS, least=0)
             check_token_ids("prompt", request.prompt_ids, tokenizer.vocab_size)
             check_token_ids("stop.token_ids", request.stop_token_ids, tokenizer.vocab_size)
+            check_token_ids("resume_token_ids", request.resume_token_ids, tokenizer.vocab_size)
+            _check_resumes_one(request)
         self._manager = manager
         self._tokenizer = tokenizer
         self._request = request
@@ -115,7 +121,7 @@ class Generation:
             shown_ids=shown_ids,
         )
         self._feed: TokenFeed | None = None
-        self._last_token_id = 0
+        self._last_token_id = request.resume_token_ids[-1] if request.resume_token_ids else 0
 
     @property
     def feed(self) -> TokenFeed | None:
@@ -131,6 +137,7 @@ class Generation:
         the request with.
         """
         request = self._request
+        resumed = await off_loop.resume(self._text, request.resume_token_ids)
         feed = self._feed = self._manager.submit(
             Submission(
                 request_id=request.request_id,
@@ -145,12 +152,15 @@ class Generation:
                 cache_salt=request.cache_salt,
                 choice=self._choice,
                 first_choice=None if self._first is None else self._first.feed,
+                resume_token_ids=request.resume_token_ids,
             )
         )
         try:
             await feed.accepted()
-            yield Started(request.request_id, len(request.prompt_ids))
-            async for event in self._answer(feed):
+            if self._text.stopped is not None:
+                self._manager.stop(feed, self._text.kept_tokens)
+            yield Started(request.request_id, len(request.prompt_ids), resumed.text)
+            async for event in self._answer(feed, Seam(resumed)):
                 yield event
         finally:
             self._manager.cancel(feed)
@@ -166,18 +176,18 @@ class Generation:
         feed.put_failure(why)
         return True
 
-    async def _answer(self, feed: TokenFeed) -> AsyncGenerator[Event, None]:
+    async def _answer(self, feed: TokenFeed, seam: Seam) -> AsyncGenerator[Event, None]:
         ended: EndCause | None = None
         while ended is None and self._text.stopped is None:
             token_ids, ended = await feed.take()
             if token_ids:
                 self._last_token_id = token_ids[-1]
-            delta = self._text.push(token_ids)
+            delta = seam.new(self._text.push(token_ids))
             if self._text.stopped is not None:
                 self._manager.stop(feed, self._text.kept_tokens)
             if delta.text or delta.token_ids:
                 yield self._told(delta, feed)
-        delta = self._text.finish()
+        delta = seam.new(self._text.finish())
         if delta.text or delta.token_ids:
             yield self._told(delta, feed)
         yield self._finished(ended, feed.cached_tokens)
@@ -205,3 +215,12 @@ class Generation:
             return finished(FinishReason.STOP, stop_token_id=last)
         detail = "cache_full" if ended is EndCause.CACHE_FULL else ""
         return finished(FinishReason.LENGTH, detail=detail)
+
+
+def _check_resumes_one(request: GenerationRequest) -> None:
+    if request.resume_token_ids and request.num_choices > 1:
+        raise InvalidArgument(
+            Reason.INVALID_FIELD,
+            f"resume_token_ids are of one answer and n is {request.num_choices}: leave n out",
+            field="resume_token_ids",
+        )

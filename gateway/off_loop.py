@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from gateway.pieces import Pieces
+from gateway.text_stream import Resumed, TextStream
 from gateway.tokenizer import ChatMessage, Tokenizer
 
 LONG_TEXT_CHARS = 8_192
@@ -42,6 +43,12 @@ async def decode(
 ) -> str:
     """`Tokenizer.decode`."""
     call = partial(tokenizer.decode, token_ids, skip_special_tokens=skip_special_tokens)
+    return await asyncio.to_thread(call) if len(token_ids) > LONG_IDS else call()
+
+
+async def resume(text: TextStream, token_ids: Sequence[int]) -> Resumed:
+    """`TextStream.resume`."""
+    call = partial(text.resume, token_ids)
     return await asyncio.to_thread(call) if len(token_ids) > LONG_IDS else call()
 
 

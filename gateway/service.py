@@ -148,6 +148,9 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             priority=request.priority,
             cache_salt=request.cache_salt,
             num_choices=_num_choices(request),
+            resume_token_ids=(
+                [] if isinstance(request, pb.CompleteRequest) else list(request.resume_token_ids)
+            ),
         )
 
     async def _prompt_ids(self, request: AnyRequest) -> list[int]:
@@ -170,7 +173,11 @@ def _encoded(event: Event) -> dict[str, Any]:
     """The member of a response's `event` that says it."""
     if isinstance(event, Started):
         return {
-            "started": pb.Started(request_id=event.request_id, prompt_tokens=event.prompt_tokens)
+            "started": pb.Started(
+                request_id=event.request_id,
+                prompt_tokens=event.prompt_tokens,
+                resumed_text=event.resumed_text,
+            )
         }
     if isinstance(event, Delta):
         logprobs = map(_encoded_logprob, event.logprobs)

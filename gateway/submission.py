@@ -24,6 +24,7 @@ class Submission(NamedTuple):
     cache_salt: str = ""  # only requests with the same one share cached pages
     choice: int = 0  # which of the answers to one prompt
     first_choice: TokenFeed | None = None  # of the same prompt, when this one is another
+    resume_token_ids: Sequence[int] = ()  # the answer's first ones, sampled before
 
 
 class Limits(NamedTuple):

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from gateway.decode_window import REPLACEMENT
 from gateway.detokenizer import Detokenizer, Settled, TextSpan
 from gateway.stop_strings import StopStrings
 from gateway.token_logprob import TokenLogprob
@@ -25,6 +26,16 @@ class Delta(NamedTuple):
 class _Delivered(NamedTuple):
     token_id: int
     start: int  # of its text
+
+
+class Resumed(NamedTuple):
+    """An answer's first ids, which its client has with their text. The next deltas tell so many of
+    the characters and ids again.
+    """
+
+    text: str  # less a character that the ids leave unfinished
+    had_chars: int
+    had_ids: int
 
 
 class TextStream:
@@ -87,6 +98,20 @@ class TextStream:
         if self.stopped is not None:
             return max(self._kept_when_stopped, self._delivered_tokens)
         return self._delivered_tokens + len(self._undelivered)
+
+    def resume(self, token_ids: Iterable[int]) -> Resumed:
+        """Takes the first ids, before any push."""
+        texts: list[str] = []
+        for token_id in token_ids:
+            if self.stopped is not None:
+                break
+            self._undelivered.append(token_id)
+            settled = self._detokenizer.settle(token_id)
+            texts.append(settled.text)
+            self._release(settled)
+            self._deliver()
+        text = "".join(texts) + self._detokenizer.held.rstrip(REPLACEMENT)
+        return Resumed(text, len(text) - self._released_chars, len(self._undelivered))
 
     def push(self, token_ids: Iterable[int]) -> Delta:
         """Takes the next ids, gives what they release. Ids after a stop string are dropped."""

@@ -48,6 +48,7 @@ def submission(
     max_tokens: int | None = None,
     seed: int | None = None,
     stop: Sequence[int] = (),
+    resume: Sequence[int] = (),
     sampling: Sampling | None = None,
     **changes: object,
 ) -> Submission:
@@ -58,6 +59,7 @@ def submission(
         sampling=sampling or Sampling(seed=key if seed is None else seed),
         max_tokens=max_tokens,
         stop_token_ids=ints(*stop),
+        resume_token_ids=ints(*resume),
         **changes,  # type: ignore[arg-type] # the tests name real fields
     )
 

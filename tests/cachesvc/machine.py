@@ -6,6 +6,9 @@ for long.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -13,6 +16,7 @@ from tests.cachesvc.builders import describe, submission
 from tests.cachesvc.fake_runner import FakeRunner
 from tests.cachesvc.machine_faults import PICKS, FaultRules, attached, someone_is_live
 from tests.cachesvc.troubled_world import TroubledWorld
+from tests.cachesvc.truth import truth_of
 from tests.cachesvc.wire import RequestKey
 from tests.cachesvc.wishes import PROMPTS, SALTS, VOCAB_SIZE, WISHES, Wish
 
@@ -91,6 +95,10 @@ class ManagerMachine(FaultRules):
                 cache_salt=wish.cache_salt,
                 remaining_s=wish.remaining_s,
             )
+            if wish.resume_len and len(prompt) + (wish.max_tokens or 1) <= MAX_SEQ_LEN:
+                answer = truth_of(wanted, self.world.largest).answer
+                resumed = np.array(answer[: wish.resume_len], dtype=np.int32)
+                wanted = replace(wanted, resume_token_ids=resumed)
             self.world.submit(wish.session_id, wanted)
 
     @precondition(someone_is_live)

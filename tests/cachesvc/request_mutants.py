@@ -25,6 +25,11 @@ MUTANTS = Mutants()
 
 
 @MUTANTS.plant
+def a_resumed_answer_that_is_complete_goes_on(patch: Patch) -> None:
+    patch.setattr(Scheduler, "take", lambda self, req: self.waiting.add(req))
+
+
+@MUTANTS.plant
 def an_abort_frees_the_row_twice(patch: Patch) -> None:
     right = Scheduler.end
 

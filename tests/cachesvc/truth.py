@@ -15,7 +15,7 @@ class Truth:
 
     prompt_len: int
     token_ids: list[int]  # up to max_seq_len: rows may compute past the answer's end
-    answer: list[int]
+    answer: list[int]  # what of it is new, where some was known before
     cause: FinishCause
 
 
@@ -35,5 +35,6 @@ def truth_of(submission: Submission, runner: RunnerDescription) -> Truth:
             cause = FinishCause.CACHE_FULL
         else:
             continue
-        return Truth(len(prompt), prompt + tokens, tokens[:count], cause)
+        answer = tokens[len(submission.resume_token_ids) : count]
+        return Truth(len(prompt), prompt + tokens, answer, cause)
     raise AssertionError("the submission has no room for an answer")

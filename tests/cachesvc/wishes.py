@@ -31,6 +31,7 @@ class Wish(NamedTuple):
     cache_salt: str
     remaining_s: float | None
     may_exceed_pool: bool
+    resume_len: int  # of the answer, known before
 
 
 WISHES = st.builds(
@@ -44,4 +45,5 @@ WISHES = st.builds(
     cache_salt=SALTS,
     remaining_s=st.sampled_from((None, None, 0.0, 3.0)),
     may_exceed_pool=st.sampled_from((False, False, False, True)),
+    resume_len=st.sampled_from((0, 0, 0, 1, 5)),
 )

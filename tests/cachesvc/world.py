@@ -113,6 +113,7 @@ class World:
         )
         self.truths[draw] = truth_of(wanted, self.largest)
         self.live.append(request_key)
+        self._hear()  # one that resumes all of its answer has ended
         return True
 
     def leave(self, request_key: RequestKey) -> None:

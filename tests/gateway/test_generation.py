@@ -238,6 +238,42 @@ async def test_a_request_that_has_ended_cannot_be_cancelled(
     assert manager.cancelled == 0
 
 
+@pytest.mark.parametrize("resume_len", [0, 1, 3])
+async def test_a_resumed_answer_tells_what_is_new_and_counts_all(
+    resume_len: int, tokenizer: Tokenizer
+) -> None:
+    ids = tokenizer.encode("one two three")
+    manager = PlayedManager(ids[resume_len:], EndCause.MAX_TOKENS)
+    request = asked(tokenizer, resume_token_ids=ids[:resume_len])
+    started, *deltas, finished = [
+        event async for event in Generation(manager, tokenizer, request).events()
+    ]
+    assert manager.submissions[0].resume_token_ids == ids[:resume_len]
+    assert started.resumed_text == tokenizer.decode(ids[:resume_len])
+    assert started.resumed_text + "".join(delta.text for delta in deltas) == "one two three"
+    assert [i for delta in deltas for i in delta.token_ids] == ids[resume_len:]
+    assert finished.completion_tokens == len(ids)
+
+
+async def test_an_answer_that_was_complete_when_resumed_says_what_ended_it(
+    tokenizer: Tokenizer,
+) -> None:
+    ids = [*tokenizer.encode("well"), *tokenizer.end_token_ids]
+    manager = PlayedManager([], EndCause.STOP_TOKEN)
+    events = Generation(manager, tokenizer, asked(tokenizer, resume_token_ids=ids)).events()
+    _, finished = [event async for event in events]
+    assert (finished.end_token_id, finished.completion_tokens) == (ids[-1], len(ids))
+
+
+async def test_a_stop_string_in_resumed_text_is_a_stop_at_the_manager(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("one two")
+    manager = NeverEnds([], EndCause.MAX_TOKENS)
+    request = asked(tokenizer, resume_token_ids=ids, stop_strings=["two"])
+    _, finished = [event async for event in Generation(manager, tokenizer, request).events()]
+    assert (finished.stop_string, manager.cancelled) == ("two", 0)
+    assert manager.stopped == [finished.completion_tokens]
+
+
 async def take_one(stream: AsyncIterator[Event]) -> None:
     await anext(stream)
 
@@ -250,6 +286,8 @@ async def take_one(stream: AsyncIterator[Event]) -> None:
         ({"stop_strings": [""]}, "stop.strings"),
         ({"stop_token_ids": [-1]}, "stop.token_ids"),
         ({"stop_token_ids": [2**31 - 1]}, "stop.token_ids"),
+        ({"resume_token_ids": [-1]}, "resume_token_ids"),
+        ({"resume_token_ids": [5], "num_choices": 2}, "resume_token_ids"),
     ],
 )
 def test_what_cannot_stop_is_refused_before_anything_is_submitted(

@@ -148,6 +148,25 @@ async def test_a_rejected_choice_ends_them_all(front: Front) -> None:
     assert (await front.cache.next("cancel")).key == first.key
 
 
+@pytest.mark.parametrize("rpc", ["Generate", "Chat"])
+async def test_resumed_ids_reach_the_manager_and_their_text_the_caller(
+    rpc: str, front: Front
+) -> None:
+    ids = front.tokenizer.encode("well")
+    request = {
+        "Generate": pb.GenerateRequest(text="Hi", resume_token_ids=ids),
+        "Chat": pb.ChatRequest(
+            messages=[pb.ChatMessage(role="user", content="Hi")], resume_token_ids=ids
+        ),
+    }[rpc]
+    call = getattr(front.stub, rpc)(request)
+    submit = await front.cache.next("submit")
+    assert list(submit.resume_token_ids) == ids
+    front.cache.responses.put_nowait(accepted(submit.key))
+    assert (await call.read()).started.resumed_text == "well"
+    call.cancel()
+
+
 @pytest.mark.parametrize("in_one_message", [True, False])
 async def test_what_the_cache_had_of_the_prompt_is_in_the_usage(
     front: Front, in_one_message: bool

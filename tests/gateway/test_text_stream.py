@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.detokenizer import Detokenizer
+from gateway.seam import Seam
 from gateway.stop_strings import StopStrings
 from gateway.text_stream import Delta, TextStream
 from gateway.tokenizer import Tokenizer
@@ -229,6 +232,73 @@ def test_case_7_1_bursts_do_not_change_the_text(
     stream = TextStream(byte_level, byte_level.encode("x"))
     bursts = [ids[start : start + burst_len] for start in range(0, len(ids), burst_len)]
     assert "".join(stream.push(burst).text for burst in bursts) + stream.finish().text == text
+
+
+def test_a_character_that_resumed_ids_leave_unfinished_comes_whole(byte_level: Tokenizer) -> None:
+    ids = byte_level.encode("a👍b")
+    stream = TextStream(byte_level, [])
+    resumed = stream.resume(ids[:3])
+    assert resumed.text == "a"
+    assert Seam(resumed).new(stream.push(ids[3:]))[:2] == ("👍b", tuple(ids[3:]))
+
+
+def test_the_first_resumed_word_makes_the_next_one_keep_its_space(
+    tiny: dict[str, Tokenizer],
+) -> None:
+    tokenizer = tiny["byte_fallback"]
+    hello, world = ids_of(tokenizer, "Hello", "▁world")
+    stream = TextStream(tokenizer, [])
+    resumed = stream.resume([hello])
+    assert (resumed.text, Seam(resumed).new(stream.push([world])).text) == ("Hello", " world")
+
+
+def test_a_stop_string_across_the_seam_ends_the_answer(byte_level: Tokenizer) -> None:
+    ids = byte_level.encode("The quick brown fox jumps")
+    before = len(byte_level.encode("The quick brown"))
+    stream = TextStream(byte_level, [], ["own fox"])
+    resumed = stream.resume(ids[:before])
+    assert resumed.text == "The quick brown"
+    assert Seam(resumed).new(stream.push(ids[before:]))[:2] == ("", ())
+    assert stream.stopped == "own fox"
+
+
+@pytest.mark.parametrize("kind", list(BACKENDS))
+def test_an_answer_cut_off_anywhere_goes_on_without_a_seam(
+    tiny: dict[str, Tokenizer], kind: str
+) -> None:
+    tokenizer = tiny[kind]
+    characters = [tokenizer.encode(char) for char in KOREAN + EMOJI + "é€。 two"]
+    some = [*characters, tokenizer.encode("Hello world"), *([i] for i in tokenizer.special_ids)]
+    pieces = ["녕", "세 ", "🏽", "€", "é", " ", "wor", "lo", "o w"]
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        prompt=st.lists(st.sampled_from(some), max_size=2),
+        answer=st.lists(st.sampled_from(some), max_size=8),
+        cut=st.integers(0, 24),
+        stops=st.lists(st.sampled_from(pieces), max_size=2),
+    )
+    def check(prompt: list[list[int]], answer: list[list[int]], cut: int, stops: list[str]) -> None:
+        prompt_ids, ids = list(chain(*prompt)), list(chain(*answer))
+        stream = TextStream(tokenizer, prompt_ids, stops)
+        before = stream.push(ids[:cut])
+        after, end = stream.push(ids[cut:]), stream.finish()
+        whole = before.text + after.text + end.text
+        if "\ufffd" in text_of(tokenizer, prompt_ids, ids):
+            return  # one bad byte more changes text that had been told: no seam is exact then
+
+        again = TextStream(tokenizer, prompt_ids, stops)
+        resumed = again.resume(before.token_ids)
+        assert before.text.startswith(resumed.text), "a client holds no less than its ids say"
+        seam = Seam(resumed)
+        deltas = [seam.new(again.push([token_id])) for token_id in ids[len(before.token_ids) :]]
+        deltas.append(seam.new(again.finish()))
+        assert resumed.text + "".join(delta.text for delta in deltas) == whole
+        new_ids = [token_id for delta in deltas for token_id in delta.token_ids]
+        assert new_ids == [*after.token_ids, *end.token_ids]
+        assert (again.stopped, again.kept_tokens) == (stream.stopped, stream.kept_tokens)
+
+    check()
 
 
 @pytest.mark.parametrize("kind", list(BACKENDS))

@@ -459,6 +459,7 @@ class Submit(_message.Message):
     REMAINING_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     MIN_TOKENS_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     key: _builtins.int
     """key names the request within the session; each is larger than the one before."""
     request_id: _builtins.str
@@ -499,6 +500,13 @@ class Submit(_message.Message):
         gateway's to cancel. Absent: for ever.
         """
 
+    @_builtins.property
+    def resume_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """resume_token_ids are the first tokens of the answer, sampled before: the request goes on after them, and they count toward
+        max_tokens and min_tokens. Other limits look at the prompt alone. Where they end in a stop token, reach max_tokens or fill the pool,
+        the request is accepted and finished at once.
+        """
+
     def __init__(
         self,
         *,
@@ -515,10 +523,11 @@ class Submit(_message.Message):
         remaining: _duration_pb2.Duration | None = ...,
         traceparent: _builtins.str = ...,
         min_tokens: _builtins.int = ...,
+        resume_token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "first_choice_key", b"first_choice_key", "max_tokens", b"max_tokens", "remaining", b"remaining", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "cache_salt", b"cache_salt", "choice", b"choice", "first_choice_key", b"first_choice_key", "key", b"key", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "priority", b"priority", "prompt_ids", b"prompt_ids", "remaining", b"remaining", "request_id", b"request_id", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "cache_salt", b"cache_salt", "choice", b"choice", "first_choice_key", b"first_choice_key", "key", b"key", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "priority", b"priority", "prompt_ids", b"prompt_ids", "remaining", b"remaining", "request_id", b"request_id", "resume_token_ids", b"resume_token_ids", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_choice_key: _TypeAlias = _typing.Literal["first_choice_key"]  # noqa: Y015
     _WhichOneofArgType__first_choice_key: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key"]  # noqa: Y015

@@ -59,6 +59,7 @@ class GenerateRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
     N_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """model is the served model's name. Empty: whatever is served."""
     text: _builtins.str
@@ -87,6 +88,14 @@ class GenerateRequest(_message.Message):
     def stop(self) -> Global___StopParams:
         """stop says where the answer ends."""
 
+    @_builtins.property
+    def resume_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """resume_token_ids are the token_ids of all deltas of an answer that was cut off. The rest of the answer is asked for by the same
+        request again, with the same seed and these: sampling draws by seed and position, so the answer is the undisturbed one. Deltas hold
+        what is new; stop and Usage count all; limits look at the prompt alone. Where the answer is complete already, Finished comes at once.
+        Not with n above 1.
+        """
+
     def __init__(
         self,
         *,
@@ -99,10 +108,11 @@ class GenerateRequest(_message.Message):
         priority: _builtins.int = ...,
         cache_salt: _builtins.str = ...,
         n: _builtins.int | None = ...,
+        resume_token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "n", b"n", "prompt", b"prompt", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "cache_salt", b"cache_salt", "model", b"model", "n", b"n", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "cache_salt", b"cache_salt", "model", b"model", "n", b"n", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "resume_token_ids", b"resume_token_ids", "sampling", b"sampling", "stop", b"stop", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__n: _TypeAlias = _typing.Literal["n"]  # noqa: Y015
     _WhichOneofArgType__n: _TypeAlias = _typing.Literal["_n", b"_n"]  # noqa: Y015
@@ -167,6 +177,7 @@ class ChatRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
     N_FIELD_NUMBER: _builtins.int
+    RESUME_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """model is the served model's name. Empty: whatever is served."""
     request_id: _builtins.str
@@ -189,6 +200,10 @@ class ChatRequest(_message.Message):
     def stop(self) -> Global___StopParams:
         """stop says where the answer ends."""
 
+    @_builtins.property
+    def resume_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """resume_token_ids are as in GenerateRequest."""
+
     def __init__(
         self,
         *,
@@ -200,10 +215,11 @@ class ChatRequest(_message.Message):
         priority: _builtins.int = ...,
         cache_salt: _builtins.str = ...,
         n: _builtins.int | None = ...,
+        resume_token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "n", b"n", "sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "cache_salt", b"cache_salt", "messages", b"messages", "model", b"model", "n", b"n", "priority", b"priority", "request_id", b"request_id", "sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_n", b"_n", "cache_salt", b"cache_salt", "messages", b"messages", "model", b"model", "n", b"n", "priority", b"priority", "request_id", b"request_id", "resume_token_ids", b"resume_token_ids", "sampling", b"sampling", "stop", b"stop"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__n: _TypeAlias = _typing.Literal["n"]  # noqa: Y015
     _WhichOneofArgType__n: _TypeAlias = _typing.Literal["_n", b"_n"]  # noqa: Y015
@@ -750,19 +766,25 @@ class Started(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    RESUMED_TEXT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """request_id is the client's label, or the one made up for it."""
     prompt_tokens: _builtins.int
     """prompt_tokens is the prompt's length after tokenizing."""
+    resumed_text: _builtins.str
+    """resumed_text is the text of resume_token_ids: deltas go on after it. A text may come before the id that it is the beginning of, so
+    a client may hold some more than this: it leaves that out of what comes.
+    """
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         prompt_tokens: _builtins.int = ...,
+        resumed_text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens", b"prompt_tokens", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "resumed_text", b"resumed_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -84,7 +84,7 @@ class InferenceServiceServicer:
     def Generate(self, request, context):
         """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished; with n, Finished of each choice.
         Cancelling the call, or its deadline, ends the request and gives its pages back with the next plan.
-        A retry is safe: it is a new request. Errors: see the service.
+        A retry is safe: it is a new request; one with resume_token_ids goes on where the first was cut off. Errors: see the service.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

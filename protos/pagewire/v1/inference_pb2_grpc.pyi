@@ -42,7 +42,7 @@ class InferenceServiceStub:
     Generate: _grpc.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]
     """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished; with n, Finished of each choice.
     Cancelling the call, or its deadline, ends the request and gives its pages back with the next plan.
-    A retry is safe: it is a new request. Errors: see the service.
+    A retry is safe: it is a new request; one with resume_token_ids goes on where the first was cut off. Errors: see the service.
     """
     Chat: _grpc.UnaryStreamMultiCallable[_inference_pb2.ChatRequest, _inference_pb2.ChatResponse]
     """Chat renders the messages with the model's chat template and continues them, streaming as Generate does.
@@ -78,7 +78,7 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
     Generate: _aio.UnaryStreamMultiCallable[_inference_pb2.GenerateRequest, _inference_pb2.GenerateResponse]  # type: ignore[assignment]
     """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished; with n, Finished of each choice.
     Cancelling the call, or its deadline, ends the request and gives its pages back with the next plan.
-    A retry is safe: it is a new request. Errors: see the service.
+    A retry is safe: it is a new request; one with resume_token_ids goes on where the first was cut off. Errors: see the service.
     """
     Chat: _aio.UnaryStreamMultiCallable[_inference_pb2.ChatRequest, _inference_pb2.ChatResponse]  # type: ignore[assignment]
     """Chat renders the messages with the model's chat template and continues them, streaming as Generate does.
@@ -117,7 +117,7 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_inference_pb2.GenerateResponse], _abc.AsyncIterator[_inference_pb2.GenerateResponse]]:
         """Generate continues a prompt and streams what it produces: Started, any number of Delta, Finished; with n, Finished of each choice.
         Cancelling the call, or its deadline, ends the request and gives its pages back with the next plan.
-        A retry is safe: it is a new request. Errors: see the service.
+        A retry is safe: it is a new request; one with resume_token_ids goes on where the first was cut off. Errors: see the service.
         """
 
     @_abc_1.abstractmethod
