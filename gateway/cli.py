@@ -1,4 +1,4 @@
-"""The command `pagewire`: fetch a model, serve it, ask it, replay what it did."""
+"""The command `pagewire`: fetch a model, serve it, ask it, talk to it, replay what it did."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.answer_figures import AnswerFigures
 from gateway.inference_client import Answered, Question, ask, page_counts
 from gateway.model_name import resolve
 from gateway.serve_config import DEFAULT_ADDRESS, NO_HTTP, ServeConfig
@@ -23,6 +24,7 @@ USAGE = """usage: pagewire COMMAND
   fetch NAME              bring a model into the user's cache (smollm2-135m-instruct)
   serve MODEL             serve a model directory or hub name; --help lists the settings
   generate PROMPT         ask a server, or with --serve MODEL one of its own; --help tells more
+  chat                    talk to a server; --help tells more
   replay FILE             execute a recorded plan stream again and compare; --help tells more
 """
 
@@ -34,7 +36,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     out; 130 on Ctrl-C.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    commands = {"fetch": _fetch, "serve": _serve, "generate": _generate, "replay": _replay}
+    commands = {
+        "fetch": _fetch,
+        "serve": _serve,
+        "generate": _generate,
+        "chat": _chat,
+        "replay": _replay,
+    }
     if not arguments or arguments[0] not in commands:
         asked = arguments[:1] in (["--help"], ["-h"])
         (sys.stdout if asked else sys.stderr).write(USAGE)
@@ -140,6 +148,12 @@ def _generate(arguments: list[str]) -> None:
         asyncio.run(_ask_own_server(resolve(options.serve), config, question))
 
 
+def _chat(arguments: list[str]) -> None:
+    from gateway.chat_command import run
+
+    run(arguments)
+
+
 def _replay(arguments: list[str]) -> None:
     from gateway.replay_command import run
 
@@ -161,34 +175,23 @@ async def _ask_own_server(model_dir: Path, config: ServeConfig, question: Questi
 
 async def _print_answer(address: str, question: Question, cache_address: str | None) -> None:
     """Stream the answer to standard output, then one line of figures to standard error."""
-    began = time.monotonic()
-    first: float | None = None
+    figures = AnswerFigures()
     used = Answered(0, 0)
     async for piece in ask(address, question):
         if isinstance(piece, Answered):
             used = piece
         elif piece:
-            first = first or time.monotonic()
+            figures.note_text()
             sys.stdout.write(piece)
             sys.stdout.flush()
-    ended = time.monotonic()
+    line = figures.of(used.prompt_tokens, used.completion_tokens)
     sys.stdout.write("\n")
     sys.stdout.flush()
-    sys.stderr.write(_figures(used, (first or ended) - began, ended - began))
+    sys.stderr.write(line)
     if cache_address is not None:
         num_pages, cached_pages, max_used_pages = await page_counts(cache_address)
         sys.stderr.write(f"; pages: {max_used_pages} of {num_pages} used, {cached_pages} cached")
     sys.stderr.write("\n")
-
-
-def _figures(used: Answered, first_s: float, total_s: float) -> str:
-    """Tokens per second count from the first token on, where there are two."""
-    decode_s, decoded = total_s - first_s, used.completion_tokens - 1
-    rate = f"{decoded / decode_s:.1f} tokens/s" if decoded > 0 and decode_s > 0 else "one token"
-    return (
-        f"{used.prompt_tokens} tokens in, {used.completion_tokens} out, "
-        f"first after {first_s * 1000:.0f} ms, then {rate}"
-    )
 
 
 if __name__ == "__main__":

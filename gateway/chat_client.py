@@ -1,0 +1,100 @@
+"""Answers of a chat over gRPC, which go on by themselves when the server is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+import grpc
+from pagewire.v1 import inference_pb2 as pb
+from pagewire.v1 import inference_pb2_grpc
+
+from gateway.chat_shell import Answered, ChatEvent, Lost, Turn
+from servicekit.client import FIRST_RETRY_S, LONGEST_RETRY_S
+from servicekit.errors import FailedPrecondition, Reason, Unavailable
+from servicekit.status import error_of
+
+
+class ChatClient:
+    """Asks for answers with the parameters of `asked`, whose seed is set by each question.
+
+    A server that is UNAVAILABLE is asked again, after waits that grow, by the same request with the
+    ids that came so far.
+    """
+
+    def __init__(
+        self,
+        open_channel: Callable[[], grpc.aio.Channel],
+        asked: pb.ChatRequest,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Each try has a channel of its own: one that failed would wait before it connects."""
+        self._open_channel = open_channel
+        self._asked = asked
+        self._sleep = sleep
+
+    async def answer(self, turns: Sequence[Turn], seed: int) -> AsyncGenerator[ChatEvent, None]:
+        """Texts as they come, Lost for each try that failed, then Answered. Whoever leaves early
+        cancels the request. Errors: the PagewireError that the server reports.
+        """
+        request = pb.ChatRequest()
+        request.CopyFrom(self._asked)
+        request.messages.extend(pb.ChatMessage(role=role, content=text) for role, text in turns)
+        request.sampling.seed = seed
+        received, wait_s = _Received(), FIRST_RETRY_S
+        while True:
+            request.resume_token_ids[:] = received.token_ids
+            try:
+                async with self._open_channel() as channel:
+                    stub = inference_pb2_grpc.InferenceServiceStub(channel)
+                    async for response in stub.Chat(request):
+                        wait_s = FIRST_RETRY_S
+                        if text := received.take(response):
+                            yield text
+                        if response.HasField("finished"):
+                            yield _answered(response.finished)
+                            return
+                why = "the stream ended before the answer"
+            except grpc.aio.AioRpcError as failure:
+                error = error_of(failure)
+                if not isinstance(error, Unavailable):
+                    raise error from failure
+                why = error.message
+            yield Lost(why)
+            await self._sleep(wait_s)
+            wait_s = min(wait_s * 2, LONGEST_RETRY_S)
+
+
+class _Received:
+    """What of an answer came, over all tries."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self._text = ""
+        self._next_char = 0  # where in the text the next delta begins
+
+    def take(self, response: pb.ChatResponse) -> str:
+        """The text that is new. Errors: FailedPrecondition when the answer is another one."""
+        if response.HasField("started"):
+            resumed_text = response.started.resumed_text
+            if not self._text.startswith(resumed_text):
+                raise FailedPrecondition(
+                    Reason.FINGERPRINT_MISMATCH,
+                    "the server that came back serves another model: ask again",
+                )
+            self._next_char = len(resumed_text)
+        delta = response.delta
+        new = delta.text[len(self._text) - self._next_char :]
+        self._next_char += len(delta.text)
+        self._text += new
+        self.token_ids += delta.token_ids
+        return new
+
+
+def _answered(finished: pb.Finished) -> Answered:
+    usage = finished.usage
+    return Answered(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        is_cut=finished.reason == pb.FINISH_REASON_LENGTH,
+    )

@@ -1,0 +1,52 @@
+"""The command line of `pagewire chat`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+
+import grpc
+from pagewire.v1 import inference_pb2, sampling_pb2
+
+from gateway.chat_client import ChatClient
+from gateway.chat_input import PipedLines, TerminalLines, default_history
+from gateway.chat_shell import ChatShell, Lines
+from gateway.serve_config import DEFAULT_ADDRESS
+
+
+def run(arguments: list[str]) -> None:
+    """Chat until the user leaves. Errors: SetupError."""
+    parser = argparse.ArgumentParser(
+        prog="pagewire chat",
+        description="Talk to a running server, on a terminal or with a message a line from a pipe. "
+        "A restart of the server interrupts an answer and loses nothing of it.",
+    )
+    parser.add_argument(
+        "--address", default=DEFAULT_ADDRESS, help=f"server to ask [{DEFAULT_ADDRESS}]"
+    )
+    parser.add_argument("--model", default="", help="[whatever is served]")
+    parser.add_argument("--system", default="", metavar="TEXT", help="what opens a conversation")
+    parser.add_argument("--max-tokens", type=int, default=None, help="of an answer [what fits]")
+    parser.add_argument("--temperature", type=float, default=None, help="[the server's]")
+    parser.add_argument("--seed", type=int, default=None, help="[another one for each answer]")
+    parser.add_argument(
+        "--history", type=Path, metavar="FILE", help=f"of what was typed [{default_history()}]"
+    )
+    options = parser.parse_args(arguments)
+    lines: Lines = PipedLines(sys.stdin)
+    if sys.stdin.isatty():
+        sys.stderr.write(f"chat with {options.address}; /help lists commands, Ctrl-D leaves\n")
+        lines = TerminalLines(options.history or default_history())
+    asked = inference_pb2.ChatRequest(
+        model=options.model,
+        sampling=sampling_pb2.SamplingParams(temperature=options.temperature),
+        stop=inference_pb2.StopParams(max_tokens=options.max_tokens),
+    )
+    client = ChatClient(partial(grpc.aio.insecure_channel, options.address), asked)
+    shell = ChatShell(
+        lines, client, sys.stdout, sys.stderr, system=options.system, seed=options.seed
+    )
+    asyncio.run(shell.run())
