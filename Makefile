@@ -50,7 +50,7 @@ model: .venv/.made
 	$(BIN)/pagewire fetch $(MODEL)
 
 # All runs, whatever fails.
-test: model .venv-light/.made .venv-aot/.made
+test: model .venv-light/.made .venv-aot/.made examples/node/node_modules/.made
 	@failed=; $(BIN)/pytest || failed=y; \
 	echo "Where torch is absent:"; \
 	.venv-light/bin/python -c 'import importlib.util, sys; sys.exit(".venv-light has torch" if importlib.util.find_spec("torch") else 0)' || failed=y; \
@@ -110,7 +110,7 @@ up:
 	@docker compose port gateway 8000
 
 clean:
-	rm -rf .venv .venv-light .venv-proto .venv-aot dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-light .venv-proto .venv-aot examples/node/node_modules dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.made: pyproject.toml constraints.txt
@@ -126,6 +126,10 @@ clean:
 .venv-proto/.made: constraints-proto.txt
 	$(call new_environment,.venv-proto,constraints-proto.txt) grpcio-tools mypy-protobuf
 	@touch $@
+
+examples/node/node_modules/.made: examples/node/package-lock.json
+	@command -v npm > /dev/null || { echo "There is no npm here: the Node example is not tried." >&2; exit 0; }; \
+	.ci/twice npm ci --prefix examples/node --ignore-scripts --no-audit --no-fund && touch $@
 
 # The triton of the card, and torch, of any version, from .venv: two torches would be 700 MB more.
 .venv-aot/.made: constraints-gpu.txt .venv/.made
