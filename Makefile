@@ -3,8 +3,9 @@
 #   make test           every test, those of cachesvc and gateway again where torch is absent, then make aot
 #   make aot            compiles every kernel for an H200 that need not be there; fails on spills and lost wide copies
 #   make test-gpu       on a machine with a GPU: the kernel tests compiled, then small ones under compute-sanitizer
-#   make check          lint, types, import contracts, proto lint and freshness, glossary
+#   make check          lint, types, import contracts, proto lint, freshness of what is made from the protos, glossary
 #   make proto          protos/pagewire/v1/*_pb2* from the .proto files; proto-check proves them fresh
+#   make docs           docs/api.md from the comments of the .proto files; docs-check proves it fresh
 #   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
 #   make bench          host time of a step and end-to-end speed, into bench/results/
 #   make bench-gpu-kernels  on a machine with a GPU: every kernel against its floor and torch, into bench/results/h200.json
@@ -20,7 +21,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test aot test-gpu soak check proto proto-check bench bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
+.PHONY: demo test aot test-gpu soak check proto proto-check docs docs-check bench bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -68,15 +69,18 @@ soak: .venv/.made
 	nice $(BIN)/python -m tests.cachesvc.soak
 
 # All of them, whatever fails: one run shows everything.
-check: .venv/.made proto-check
+check: .venv/.made proto-check docs-check
 	@failed=; for tool in $(CHECKS); do \
 		echo "$(BIN)/$$tool"; $(BIN)/$$tool || failed="$$failed, $$tool"; \
 	done; \
 	[ -z "$$failed" ] || { echo "make check: failed: $${failed#, }" >&2; exit 1; }
 
+# $(call protoc,WHAT IT WRITES)
+protoc = PATH="$(CURDIR)/.venv-proto/bin:$$PATH" .venv-proto/bin/python -m grpc_tools.protoc -Iprotos $(1) protos/pagewire/v1/*.proto
 # $(call generate,DIRECTORY)
-generate = PATH="$(CURDIR)/.venv-proto/bin:$$PATH" .venv-proto/bin/python -m grpc_tools.protoc -Iprotos \
-	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) protos/pagewire/v1/*.proto
+generate = $(call protoc,--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1))
+# $(call document,FILE)
+document = set -o pipefail; $(call protoc,--descriptor_set_out=/dev/stdout --include_source_info) | .venv-proto/bin/python .ci/api_docs.py > $(1)
 
 proto: .venv-proto/.made
 	rm -f protos/pagewire/v1/*_pb2*
@@ -86,6 +90,13 @@ proto-check: .venv-proto/.made
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call generate,"$$fresh") && \
 	diff -r --exclude='*.proto' --exclude=__pycache__ protos "$$fresh" || \
 	{ echo "protos/pagewire/v1/*_pb2* do not match the .proto files: run make proto" >&2; exit 1; }
+
+docs: .venv-proto/.made
+	@$(call document,docs/api.md)
+
+docs-check: .venv-proto/.made
+	@fresh=$$(mktemp) && trap 'rm -f "$$fresh"' EXIT && $(call document,"$$fresh") && diff docs/api.md "$$fresh" || \
+	{ echo "docs/api.md does not match the .proto files: run make docs" >&2; exit 1; }
 
 bench: model
 	$(BIN)/python -m bench.cachesvc
