@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 import grpc
 from pagewire.v1 import inference_pb2 as pb
-from pagewire.v1 import inference_pb2_grpc
+from pagewire.v1 import inference_pb2_grpc, sampling_pb2
 
 from gateway.chat_shell import Answered, ChatEvent, Lost, Turn
 from servicekit.client import FIRST_RETRY_S, LONGEST_RETRY_S
@@ -15,8 +16,17 @@ from servicekit.errors import FailedPrecondition, Reason, Unavailable
 from servicekit.status import error_of
 
 
+@dataclass(frozen=True, slots=True)
+class ChatParams:
+    """How answers are to be; "" and None leave a parameter to the server."""
+
+    model: str = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+
 class ChatClient:
-    """Asks for answers with the parameters of `asked`, whose seed is set by each question.
+    """Asks for one answer after the other.
 
     A server that is UNAVAILABLE is asked again, after waits that grow, by the same request with the
     ids that came so far.
@@ -25,22 +35,25 @@ class ChatClient:
     def __init__(
         self,
         open_channel: Callable[[], grpc.aio.Channel],
-        asked: pb.ChatRequest,
+        params: ChatParams,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Each try has a channel of its own: one that failed would wait before it connects."""
         self._open_channel = open_channel
-        self._asked = asked
+        self._params = params
         self._sleep = sleep
 
     async def answer(self, turns: Sequence[Turn], seed: int) -> AsyncGenerator[ChatEvent, None]:
         """Texts as they come, Lost for each try that failed, then Answered. Whoever leaves early
         cancels the request. Errors: the PagewireError that the server reports.
         """
-        request = pb.ChatRequest()
-        request.CopyFrom(self._asked)
-        request.messages.extend(pb.ChatMessage(role=role, content=text) for role, text in turns)
-        request.sampling.seed = seed
+        params = self._params
+        request = pb.ChatRequest(
+            model=params.model,
+            messages=[pb.ChatMessage(role=role, content=text) for role, text in turns],
+            sampling=sampling_pb2.SamplingParams(temperature=params.temperature, seed=seed),
+            stop=pb.StopParams(max_tokens=params.max_tokens),
+        )
         received, wait_s = _Received(), FIRST_RETRY_S
         while True:
             request.resume_token_ids[:] = received.token_ids

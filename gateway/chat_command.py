@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import grpc
-from pagewire.v1 import inference_pb2, sampling_pb2
 
-from gateway.chat_client import ChatClient
+from gateway.chat_client import ChatClient, ChatParams
 from gateway.chat_input import PipedLines, TerminalLines, default_history
 from gateway.chat_shell import ChatShell, Lines
 from gateway.serve_config import DEFAULT_ADDRESS
@@ -40,12 +39,8 @@ def run(arguments: list[str]) -> None:
     if sys.stdin.isatty():
         sys.stderr.write(f"chat with {options.address}; /help lists commands, Ctrl-D leaves\n")
         lines = TerminalLines(options.history or default_history())
-    asked = inference_pb2.ChatRequest(
-        model=options.model,
-        sampling=sampling_pb2.SamplingParams(temperature=options.temperature),
-        stop=inference_pb2.StopParams(max_tokens=options.max_tokens),
-    )
-    client = ChatClient(partial(grpc.aio.insecure_channel, options.address), asked)
+    params = ChatParams(options.model, options.max_tokens, options.temperature)
+    client = ChatClient(partial(grpc.aio.insecure_channel, options.address), params)
     shell = ChatShell(
         lines, client, sys.stdout, sys.stderr, system=options.system, seed=options.seed
     )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.filters import has_focus
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
@@ -58,7 +61,7 @@ class TerminalLines:
 def _keys() -> KeyBindings:
     keys = KeyBindings()
 
-    @keys.add("enter")
+    @keys.add("enter", filter=has_focus(DEFAULT_BUFFER))  # in a search it ends the search
     def _send(event: KeyPressEvent) -> None:
         event.current_buffer.validate_and_handle()
 
@@ -76,7 +79,16 @@ class PipedLines:
         self._source = source
 
     async def read(self) -> str:
-        """Holds the event loop up, on which nothing runs meanwhile: Ctrl-C then ends the shell."""
+        """Holds the event loop up, on which nothing runs meanwhile. Ctrl-C is the end."""
+        former = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return self._joined_lines()
+        except KeyboardInterrupt:
+            raise EOFError from None
+        finally:
+            signal.signal(signal.SIGINT, former)
+
+    def _joined_lines(self) -> str:
         lines: list[str] = []
         while line := self._source.readline():
             text = line.rstrip("\n")

@@ -10,7 +10,7 @@ import pytest
 from pagewire.v1 import inference_pb2 as pb
 from pagewire.v1 import inference_pb2_grpc
 
-from gateway.chat_client import ChatClient
+from gateway.chat_client import ChatClient, ChatParams
 from gateway.chat_shell import Answered, ChatEvent, Lost, Turn
 from servicekit.errors import (
     FailedPrecondition,
@@ -64,10 +64,9 @@ async def events_of(service: BrokenService, waits_s: list[float] | None = None) 
             waits_s.append(seconds)
 
     add = inference_pb2_grpc.add_InferenceServiceServicer_to_server
-    asked = pb.ChatRequest(model="sky")
-    asked.sampling.temperature = 0.5
+    params = ChatParams("sky", max_tokens=9, temperature=0.5)
     async with served(add, service) as address:
-        client = ChatClient(lambda: channel_to(address), asked, sleep)
+        client = ChatClient(lambda: channel_to(address), params, sleep)
         return [event async for event in client.answer([Turn("user", "Sky?")], seed=7)]
 
 
@@ -81,7 +80,8 @@ async def test_an_answer_comes_with_its_end_and_the_question_has_all_parameters(
     assert events == [*TOKENS.values(), Answered(9, 5, is_cut=True)]
     (request,) = service.requests
     assert list(request.messages) == [pb.ChatMessage(role="user", content="Sky?")]
-    assert (request.model, request.sampling.temperature, request.sampling.seed) == ("sky", 0.5, 7)
+    assert (request.model, request.stop.max_tokens) == ("sky", 9)
+    assert (request.sampling.temperature, request.sampling.seed) == (0.5, 7)
 
 
 async def test_after_a_loss_the_same_request_goes_on_with_the_ids_that_came() -> None:

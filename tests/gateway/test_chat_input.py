@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
@@ -14,7 +16,7 @@ from prompt_toolkit.output import DummyOutput
 from gateway.chat_input import PipedLines, TerminalLines, default_history
 from servicekit.errors import SetupError
 
-ENTER, NEW_LINE, UP, CTRL_C, CTRL_D = "\r", "\x1b\r", "\x1b[A", "\x03", "\x04"
+ENTER, NEW_LINE, UP, CTRL_C, CTRL_D, CTRL_R = "\r", "\x1b\r", "\x1b[A", "\x03", "\x04", "\x12"
 
 
 @contextmanager
@@ -42,6 +44,8 @@ async def test_what_was_typed_comes_back_in_the_next_session_and_nobody_else_rea
         await lines.read()
     with terminal(history, f"{UP}{ENTER}") as lines:
         assert await lines.read() == "remember me"
+    with terminal(history, f"{CTRL_R}mem{ENTER}{ENTER}") as lines:
+        assert await lines.read() == "remember me"
     assert history.stat().st_mode & 0o777 == 0o600
 
 
@@ -63,6 +67,16 @@ async def test_a_pipe_gives_a_message_a_line_and_a_backslash_goes_on() -> None:
     assert [await lines.read() for _ in range(3)] == ["one", "two\nthree", "four"]
     with pytest.raises(EOFError):
         await lines.read()
+
+
+async def test_ctrl_c_while_a_pipe_is_read_is_the_end_of_it() -> None:
+    class Interrupted(StringIO):
+        def readline(self, *_: object) -> str:
+            os.kill(os.getpid(), signal.SIGINT)
+            return "not read"
+
+    with pytest.raises(EOFError):
+        await PipedLines(Interrupted()).read()
 
 
 def test_the_history_lies_where_the_desktop_keeps_state(tmp_path: Path) -> None:
