@@ -68,6 +68,7 @@ class Finished:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0  # of the prompt, found in the cache
+    resumed_tokens: int = 0  # of completion_tokens, those that the client had before
     end_token_id: int | None = None
     stop_token_id: int | None = None
     stop_string: str | None = None
@@ -205,6 +206,7 @@ class Generation:
             completion_tokens=self._text.kept_tokens,
             cached_tokens=cached_tokens,
             choice=self._choice,
+            resumed_tokens=min(len(self._request.resume_token_ids), self._text.kept_tokens),
         )
         if self._text.stopped is not None:
             return finished(FinishReason.STOP, stop_string=self._text.stopped)

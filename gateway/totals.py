@@ -79,7 +79,8 @@ class Totals:
             elif isinstance(event, Finished):
                 if event.choice == 0:  # the others find the prompt where it left it
                     self.cached_tokens += event.cached_tokens
-                self.completion_tokens += event.completion_tokens - tokens[event.choice]
+                sampled = event.completion_tokens - event.resumed_tokens
+                self.completion_tokens += sampled - tokens[event.choice]
             elif event.token_ids:
                 now_s = self._clock()
                 since_s = last_s.get(event.choice, began_s)

@@ -252,7 +252,7 @@ async def test_a_resumed_answer_tells_what_is_new_and_counts_all(
     assert started.resumed_text == tokenizer.decode(ids[:resume_len])
     assert started.resumed_text + "".join(delta.text for delta in deltas) == "one two three"
     assert [i for delta in deltas for i in delta.token_ids] == ids[resume_len:]
-    assert finished.completion_tokens == len(ids)
+    assert (finished.completion_tokens, finished.resumed_tokens) == (len(ids), resume_len)
 
 
 async def test_an_answer_that_was_complete_when_resumed_says_what_ended_it(

@@ -55,6 +55,14 @@ def test_a_token_whose_text_was_never_sent_is_counted_at_the_end() -> None:
     assert sum(totals.next_token.counts) == 0
 
 
+def test_tokens_that_an_earlier_answer_had_are_not_counted_again() -> None:
+    totals = Totals(Clock())
+    with totals.answer() as note:
+        note(Delta("c", (3,)))
+        note(Finished(FinishReason.LENGTH, 1, 4, resumed_tokens=2))
+    assert totals.completion_tokens == 2
+
+
 def test_an_answer_that_is_left_keeps_what_it_counted() -> None:
     totals = Totals(Clock())
     with suppress(RuntimeError), totals.answer() as note:
