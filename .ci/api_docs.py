@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from google.protobuf import descriptor_pb2 as pb
 
 INNER = {"CacheService", "RunnerService"}  # between our own processes
+FIRST = {"InferenceService", "ModelService"}  # then what fewer readers come for
 TOP = """\
 # The API
 
@@ -56,9 +57,8 @@ class Docs:
         """Its lines: services, then messages and enums in the order in which they are met."""
         yield TOP
         met: list[str] = []
-        for name, service in self.services.items():
-            if service.name in INNER:
-                continue
+        public = [one for one in self.services.items() if one[1].name not in INNER]
+        for name, service in sorted(public, key=lambda one: one[1].name not in FIRST):
             yield f"## {service.name}\n"
             yield from self._text(name)
             for method in service.method:
