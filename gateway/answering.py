@@ -10,6 +10,7 @@ from contextlib import aclosing
 import structlog
 
 from gateway.generation import Event, Finished, Generation, GenerationRequest
+from gateway.intake import Intake
 from gateway.live_requests import LiveRequests
 from gateway.submission import Manager
 from gateway.tokenizer import Tokenizer
@@ -22,15 +23,24 @@ class Answering:
     """Answers over one manager and one model."""
 
     def __init__(
-        self, manager: Manager, tokenizer: Tokenizer, live: LiveRequests, totals: Totals
+        self,
+        manager: Manager,
+        tokenizer: Tokenizer,
+        live: LiveRequests,
+        totals: Totals,
+        intake: Intake | None = None,
     ) -> None:
+        """Without `intake`, as many as come, for as long as they take."""
         self._manager = manager
         self._tokenizer = tokenizer
         self._live = live
         self._totals = totals
+        self._intake = intake or Intake()
 
     def events(self, request: GenerationRequest) -> AsyncGenerator[Event, None]:
-        """Those of `Generation`; its errors, and those of `LiveRequests.claimed`."""
+        """Those of `Generation`; its errors, and those of `LiveRequests.claimed` and
+        `Intake.taken`.
+        """
 
         async def made(request_id: str) -> GenerationRequest:
             return request
@@ -44,6 +54,7 @@ class Answering:
         finished: Finished | None = None
         with (
             self._live.claimed(request_id) as live,
+            self._intake.taken(live.end),
             self._totals.answer() as note,
             structlog.contextvars.bound_contextvars(req_id=live.request_id),
         ):

@@ -13,7 +13,7 @@ from pathlib import Path
 from gateway.connection import Connection, add_connection_flags, connection_of
 from gateway.inference_client import Answered, Question, ask, page_counts
 from gateway.model_name import resolve
-from gateway.serve_config import NO_HTTP, ServeConfig
+from gateway.serve_config import NO_ADMIN, NO_HTTP, ServeConfig
 from gateway.supervisor import Supervisor
 from servicekit.config import read_settings
 from servicekit.errors import FatalError, PagewireError, SetupError
@@ -111,8 +111,10 @@ async def _run_server(model_dir: Path, config: ServeConfig) -> None:
 
 
 def _addresses(config: ServeConfig) -> str:
-    openai = "" if config.http == NO_HTTP else f" (gRPC) and http://{config.http} (OpenAI)"
-    return config.listen + openai
+    if config.http == NO_HTTP:
+        return config.listen
+    scheme = "http" if config.tls_cert is None else "https"
+    return f"{config.listen} (gRPC) and {scheme}://{config.http} (OpenAI)"
 
 
 def _generate(arguments: list[str]) -> None:
@@ -135,7 +137,9 @@ def _generate(arguments: list[str]) -> None:
     if options.serve is None:
         asyncio.run(_print_answer(connection_of(options), question, None))
     else:
-        config = ServeConfig(listen=options.address, http=NO_HTTP, log_level="warning")
+        config = ServeConfig(
+            listen=options.address, http=NO_HTTP, admin=NO_ADMIN, log_level="warning"
+        )
         asyncio.run(_ask_own_server(resolve(options.serve), config, question))
 
 

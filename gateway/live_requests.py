@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
-from servicekit.errors import AlreadyExists, Cancelled, InvalidArgument, Reason
+from servicekit.errors import AlreadyExists, Cancelled, InvalidArgument, PagewireError, Reason
 
 MAX_REQUEST_ID_CHARS = 256
 
 
-End: TypeAlias = Callable[[Cancelled], bool]
+End: TypeAlias = Callable[[PagewireError], bool]
 
 
 class LiveRequest:
@@ -21,23 +21,29 @@ class LiveRequest:
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
         self._end: End | None = None  # None: its prompt is not tokenized yet
-        self._cancelled: Cancelled | None = None
+        self._ended_by: PagewireError | None = None
 
     def ends_by(self, end: End) -> None:
         """From now on `end` ends it with what it is given, and tells whether it had not ended yet.
 
-        Errors: Cancelled when it was cancelled before.
+        Errors: what ended it before.
         """
-        if self._cancelled is not None:
-            raise self._cancelled
+        if self._ended_by is not None:
+            raise self._ended_by
         self._end = end
+
+    def end(self, why: PagewireError) -> bool:
+        """Whether there was still something to end."""
+        self._ended_by = why
+        return self._end is None or self._end(why)
 
     def cancel(self) -> bool:
         """Whether there was still something to cancel."""
-        self._cancelled = Cancelled(
-            Reason.CANCELLED, f"the request was cancelled: Cancel named {self.request_id!r}"
+        return self.end(
+            Cancelled(
+                Reason.CANCELLED, f"the request was cancelled: Cancel named {self.request_id!r}"
+            )
         )
-        return self._end is None or self._end(self._cancelled)
 
 
 class CancelledIds(NamedTuple):

@@ -6,8 +6,6 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 from servicekit.errors import SetupError
 
 
@@ -44,14 +42,6 @@ class Tls:
                     f"--tls-client-ca {client_ca} holds no certificates in PEM"
                 ) from error
         return cls(cert, key, client_ca)
-
-    def server_credentials(self) -> grpc.ServerCredentials:
-        roots = None if self.client_ca is None else Path(self.client_ca).read_bytes()
-        return grpc.ssl_server_credentials(
-            [(Path(self.key).read_bytes(), Path(self.cert).read_bytes())],
-            root_certificates=roots,
-            require_client_auth=roots is not None,
-        )
 
 
 def _check_readable(option: str, path: str) -> None:

@@ -41,10 +41,10 @@ def read(pem: Path, *names: str | None) -> Tls | None:
 
 
 @pytest.mark.parametrize("client_ca", [None, "ca"])
-def test_what_fits_together_serves(pem: Path, client_ca: str | None) -> None:
+def test_what_fits_together_is_taken(pem: Path, client_ca: str | None) -> None:
     tls = read(pem, "cert", "key", client_ca)
-    assert tls is not None
-    assert tls.server_credentials()
+    ca = None if client_ca is None else str(pem / client_ca)
+    assert tls == Tls(str(pem / "cert"), str(pem / "key"), ca)
 
 
 def test_nothing_is_no_tls(pem: Path) -> None:
