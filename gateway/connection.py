@@ -12,6 +12,7 @@ import grpc
 from gateway.api_keys import read_api_keys
 from gateway.serve_config import DEFAULT_ADDRESS
 from servicekit.errors import SetupError
+from servicekit.tls import check_authorities, check_pair
 
 API_KEY_VARIABLE = "PAGEWIRE_API_KEY"
 
@@ -41,7 +42,7 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",
-        help=f"its first line is the server's API key, KEY or NAME:KEY [${API_KEY_VARIABLE}]",
+        help=f"its first key is sent, from a line KEY or NAME:KEY [${API_KEY_VARIABLE}]",
     )
     parser.add_argument("--tls", action="store_true", help="the server has TLS")
     parser.add_argument("--tls-ca", metavar="FILE", help="who signed its certificate; means --tls")
@@ -50,23 +51,22 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def connection_of(options: argparse.Namespace) -> Connection:
-    """What the flags say. Errors: SetupError for a file that cannot be read."""
+    """What the flags say. Errors: SetupError for files that are not what they should be."""
     api_key = os.environ.get(API_KEY_VARIABLE)
     if options.api_key_file is not None:
         api_key = next(iter(read_api_keys(options.api_key_file).values()))
-    if (options.tls_cert is None) != (options.tls_key is None):
+    return Connection(options.address, api_key, _credentials(options))
+
+
+def _credentials(options: argparse.Namespace) -> grpc.ChannelCredentials | None:
+    ca, cert, key = options.tls_ca, options.tls_cert, options.tls_key
+    if (cert is None) != (key is None):
         raise SetupError("--tls-cert and --tls-key go together")
-    files = (options.tls_ca, options.tls_key, options.tls_cert)
-    credentials = None
-    if options.tls or any(files):
-        credentials = grpc.ssl_channel_credentials(*map(_read, files))
-    return Connection(options.address, api_key, credentials)
-
-
-def _read(path: str | None) -> bytes | None:
-    if path is None:
+    if ca is None and cert is None and not options.tls:
         return None
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise SetupError(f"{path} cannot be read: {error.strerror}") from error
+    if ca is not None:
+        check_authorities("--tls-ca", ca)
+    if cert is not None:
+        check_pair(cert, key)
+    files = (None if path is None else Path(path).read_bytes() for path in (ca, key, cert))
+    return grpc.ssl_channel_credentials(*files)

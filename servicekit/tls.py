@@ -1,4 +1,4 @@
-"""TLS of a server: its certificate, its key, and whose clients it takes."""
+"""PEM files of TLS: whether they are what they should be; and those of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from servicekit.errors import SetupError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Paths of PEM files that were read and fit together. With `client_ca`, clients must have a
+    """Paths of files that were read and fit together. With `client_ca`, clients must have a
     certificate that it signed.
     """
 
@@ -26,22 +26,36 @@ class Tls:
             return None
         if cert is None or key is None:
             raise SetupError("TLS needs both --tls-cert and --tls-key")
-        for option, path in (("cert", cert), ("key", key), ("client-ca", client_ca)):
-            if path is not None:
-                _check_readable(f"--tls-{option}", path)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            context.load_cert_chain(cert, key, password="")  # a key with a password is refused
-        except ssl.SSLError as error:
-            raise SetupError(_why_not(error, cert, key)) from error
+        check_pair(cert, key)
         if client_ca is not None:
-            try:
-                context.load_verify_locations(client_ca)
-            except ssl.SSLError as error:
-                raise SetupError(
-                    f"--tls-client-ca {client_ca} holds no certificates in PEM"
-                ) from error
+            check_authorities("--tls-client-ca", client_ca)
         return cls(cert, key, client_ca)
+
+
+def check_pair(cert: str, key: str) -> None:
+    """Errors: SetupError unless they are a certificate chain and its key, without a password."""
+    _check_readable("--tls-cert", cert)
+    _check_readable("--tls-key", key)
+    try:
+        _context().load_cert_chain(cert, key, password="")  # else a locked key asks the terminal
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise SetupError(
+                f"--tls-key {key} is not the key of the certificate in --tls-cert {cert}"
+            ) from error
+        raise SetupError(
+            f"--tls-cert {cert} and --tls-key {key} must hold a certificate chain and its key "
+            "without a password, both in PEM"
+        ) from error
+
+
+def check_authorities(option: str, path: str) -> None:
+    """Errors: SetupError unless there are certificates at the path that `option` gave."""
+    _check_readable(option, path)
+    try:
+        _context().load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise SetupError(f"{option} {path} holds no certificates in PEM") from error
 
 
 def _check_readable(option: str, path: str) -> None:
@@ -51,10 +65,5 @@ def _check_readable(option: str, path: str) -> None:
         raise SetupError(f"{option} {path} cannot be read: {error.strerror}") from error
 
 
-def _why_not(error: ssl.SSLError, cert: str, key: str) -> str:
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return f"--tls-key {key} is not the key of the certificate in --tls-cert {cert}"
-    return (
-        f"--tls-cert {cert} and --tls-key {key} must hold a certificate chain and its key without "
-        "a password, both in PEM"
-    )
+def _context() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

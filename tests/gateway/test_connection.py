@@ -48,6 +48,8 @@ def test_the_key_comes_from_a_file_before_the_environment(
     [
         (["--tls-ca", "/nowhere"], "/nowhere cannot be read"),
         (["--tls", "--tls-cert", "c"], "--tls-cert and --tls-key go together"),
+        (["--tls-ca", __file__], "holds no certificates"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "must hold a certificate chain"),
         (["--api-key-file", "/nowhere"], "the keys in /nowhere cannot be read"),
     ],
 )

@@ -5,26 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import trustme
 from cryptography.hazmat.primitives import serialization
 
 from servicekit.errors import SetupError
 from servicekit.tls import Tls
+from tests.servicekit.certificates import write_certificates
 
 
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of files to choose from."""
-    directory = tmp_path_factory.mktemp("pem")
-    authority = trustme.CA()
-    ours, other = authority.issue_cert("localhost"), authority.issue_cert("localhost")
-    authority.cert_pem.write_to_path(str(directory / "ca"))
-    ours.private_key_pem.write_to_path(str(directory / "key"))
-    other.private_key_pem.write_to_path(str(directory / "other-key"))
-    for link in ours.cert_chain_pems:
-        link.write_to_path(str(directory / "cert"), append=True)
-    key = serialization.load_pem_private_key(ours.private_key_pem.bytes(), None)
-    (directory / "locked-key").write_bytes(
+    directory = write_certificates(tmp_path_factory.mktemp("pem"))
+    key = serialization.load_pem_private_key((directory / "server.key").read_bytes(), None)
+    (directory / "locked.key").write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -42,9 +35,9 @@ def read(pem: Path, *names: str | None) -> Tls | None:
 
 @pytest.mark.parametrize("client_ca", [None, "ca"])
 def test_what_fits_together_is_taken(pem: Path, client_ca: str | None) -> None:
-    tls = read(pem, "cert", "key", client_ca)
+    tls = read(pem, "server.cert", "server.key", client_ca)
     ca = None if client_ca is None else str(pem / client_ca)
-    assert tls == Tls(str(pem / "cert"), str(pem / "key"), ca)
+    assert tls == Tls(str(pem / "server.cert"), str(pem / "server.key"), ca)
 
 
 def test_nothing_is_no_tls(pem: Path) -> None:
@@ -54,17 +47,20 @@ def test_nothing_is_no_tls(pem: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "why"),
     [
-        (("cert", None, None), "both --tls-cert and --tls-key"),
-        ((None, "key", None), "both --tls-cert and --tls-key"),
+        (("server.cert", None, None), "both --tls-cert and --tls-key"),
+        ((None, "server.key", None), "both --tls-cert and --tls-key"),
         ((None, None, "ca"), "both --tls-cert and --tls-key"),
-        (("absent", "key", None), "--tls-cert .*absent cannot be read: No such file"),
-        (("cert", "absent", None), "--tls-key .*absent cannot be read: No such file"),
-        (("cert", "key", "absent"), "--tls-client-ca .*absent cannot be read: No such file"),
-        (("cert", "other-key", None), "other-key is not the key of the certificate in"),
-        (("junk", "key", None), "must hold a certificate chain and its key"),
-        (("key", "cert", None), "must hold a certificate chain and its key"),
-        (("cert", "locked-key", None), "without a password"),
-        (("cert", "key", "junk"), "--tls-client-ca .*junk holds no certificates"),
+        (("absent", "server.key", None), "--tls-cert .*absent cannot be read: No such file"),
+        (("server.cert", "absent", None), "--tls-key .*absent cannot be read: No such file"),
+        (
+            ("server.cert", "server.key", "absent"),
+            "--tls-client-ca .*absent cannot be read",
+        ),
+        (("server.cert", "client.key", None), "client.key is not the key of the certificate in"),
+        (("junk", "server.key", None), "must hold a certificate chain and its key"),
+        (("server.key", "server.cert", None), "must hold a certificate chain and its key"),
+        (("server.cert", "locked.key", None), "without a password"),
+        (("server.cert", "server.key", "junk"), "--tls-client-ca .*junk holds no certificates"),
     ],
 )
 def test_what_does_not_is_refused_in_one_sentence(
