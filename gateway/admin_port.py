@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import grpc
 from pagewire.v1 import admin_pb2_grpc, cache_pb2_grpc
@@ -23,7 +22,7 @@ async def admin_port(
     config: GatewayConfig, client: CacheClient, intake: Intake, public: ServiceHost
 ) -> AsyncIterator[list[ServiceHost]]:
     """Serves it, if it has an address, while the context lasts: longer than `public`, so that one
-    can watch that drain. Gives the hosts whose health is the gateway's.
+    can watch that drain. Gives the hosts whose health is the gateway's, `public` first.
 
     Errors: SetupError when the address is taken.
     """
@@ -32,22 +31,13 @@ async def admin_port(
         return
     host = ServiceHost(config.admin, [SERVICE_NAME], config.max_message_bytes)
     hosts = [public, host]
-
     async with grpc.aio.insecure_channel(config.cache) as channel:
         manager = cache_pb2_grpc.CacheServiceStub(channel)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(
-            AdminService(client, intake, manager, partial(drain, hosts, client)),
-            host.grpc_server,
+            AdminService(client, intake, manager, hosts), host.grpc_server
         )
         await host.open()
         try:
             yield hosts
         finally:
             await host.stop(0)
-
-
-async def drain(hosts: list[ServiceHost], client: CacheClient) -> None:
-    """Health first, then no new requests. Safe to call again."""
-    for host in hosts:
-        await host.drain()
-    client.drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -13,6 +13,7 @@ from pagewire.v1 import admin_pb2_grpc, cache_pb2, cache_pb2_grpc
 from gateway.cache_client import CacheClient
 from gateway.intake import Intake
 from servicekit.errors import InvalidArgument, Reason
+from servicekit.host import ServiceHost
 from servicekit.status import error_of, seconds_of
 
 T = TypeVar("T")
@@ -23,19 +24,19 @@ LEAST_LOOK_S = 0.01
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
-    """Of one gateway. `drain` takes it out of service: health first."""
+    """Of one gateway, whose health is that of `hosts`; the first of them is the public one."""
 
     def __init__(
         self,
         client: CacheClient,
         intake: Intake,
         manager: cache_pb2_grpc.CacheServiceAsyncStub,
-        drain: Callable[[], Awaitable[None]],
+        hosts: Sequence[ServiceHost],
     ) -> None:
         self._client = client
         self._intake = intake
         self._manager = manager
-        self._drain = drain
+        self._hosts = hosts
 
     async def GetStats(  # noqa: N802 # the RPC's name
         self, request: cache_pb2.GetStatsRequest, context: Any
@@ -63,7 +64,9 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def Drain(  # noqa: N802 # the RPC's name
         self, request: pb.DrainRequest, context: Any
     ) -> pb.DrainResponse:
-        await self._drain()
+        for host in self._hosts:
+            await host.drain()
+        self._client.drain()
         return pb.DrainResponse(live_requests=self._intake.live_requests)
 
     async def FlushCache(  # noqa: N802 # the RPC's name
@@ -93,8 +96,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     async def _load(self) -> pb.WatchLoadResponse:
         return pb.WatchLoadResponse(
-            serving=self._client.serving,
-            draining=self._client.draining,
+            serving=self._client.serving and not self._hosts[0].draining,
+            draining=self._hosts[0].draining,
             live_requests=self._intake.live_requests,
             manager=await self._manager_load(),
         )

@@ -29,8 +29,8 @@ class GatewayConfig:
         None,
     )
     api_key_file: str | None = setting(
-        "file of the keys that callers of both APIs need, one a line, NAME:KEY or KEY; open to all "
-        "when not given",
+        "file of the keys that callers of both APIs need, one a line, NAME:KEY or KEY, read at the "
+        "start; open to all when not given",
         None,
     )
     tls_cert: str | None = setting("certificate chain of both APIs, a PEM file", None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 from pagewire.v1 import inference_pb2_grpc, model_pb2_grpc
 
-from gateway.admin_port import admin_port, drain
+from gateway.admin_port import admin_port
 from gateway.answering import Answering
 from gateway.api_keys import ApiKeys, read_api_keys
 from gateway.cache_client import CacheClient
@@ -108,7 +108,8 @@ async def _serve_until_stop(
     try:
         await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await drain(hosts, client)
+        for each in hosts:
+            await each.drain()
         ends = [host.stop(config.grace_s)]
         if http is not None:
             ends.append(http.stop(host.within_grace, config.grace_s))
@@ -121,8 +122,8 @@ async def _serve_until_stop(
 
 
 def _warn_if_open_to_others(config: GatewayConfig) -> None:
-    reached = [a for a in (config.listen, config.http) if a is not None and not is_local(a)]
-    if reached:
+    addresses = filter(None, (config.listen, config.http))
+    if reached := [address for address in addresses if not is_local(address)]:
         log.warning(
             "whoever reaches us may use the model; --api-key-file asks for keys",
             addresses=", ".join(reached),

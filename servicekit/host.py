@@ -107,6 +107,10 @@ class ServiceHost:
         await self.grpc_server.start()
         log.info("listening", address=self.listen, tls=self._tls is not None)
 
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
     async def set_serving(self, *, serving: bool) -> None:
         """Publish health for every service; while draining it stays NOT_SERVING."""
         if serving != self._serving and not self._draining:

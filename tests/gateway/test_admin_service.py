@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,6 +14,7 @@ from gateway.admin_service import AdminService
 from gateway.cache_client import CacheClient
 from gateway.intake import Intake
 from servicekit.errors import Unavailable
+from servicekit.host import ServiceHost
 from servicekit.status import error_of
 from tests.cachesvc.rpc import channel_to, served, socket_address
 
@@ -23,20 +23,16 @@ PASSED_ON = ("GetStats", "FlushCache", "CheckIntegrity", "Explain", "PageHistory
 
 @asynccontextmanager
 async def admin() -> AsyncIterator[admin_pb2_grpc.AdminServiceAsyncStub]:
-    changed = asyncio.Event()
     with socket_address() as nobody:
-        client = CacheClient(nobody, "fingerprint", changed.set)
-
-        async def drain() -> None:
-            client.drain()
-
-        async with channel_to(nobody) as manager:
-            service = AdminService(
-                client, Intake(), cache_pb2_grpc.CacheServiceStub(manager), drain
-            )
+        client = CacheClient(nobody, "fingerprint", lambda: None)
+        public = ServiceHost(nobody, [])
+        async with channel_to(nobody) as channel:
+            manager = cache_pb2_grpc.CacheServiceStub(channel)
+            service = AdminService(client, Intake(), manager, [public])
             add = admin_pb2_grpc.add_AdminServiceServicer_to_server
             async with served(add, service) as address, channel_to(address) as channel:
                 yield admin_pb2_grpc.AdminServiceStub(channel)
+        await public.stop(0)
 
 
 async def test_the_load_lacks_the_managers_part() -> None:

@@ -54,7 +54,7 @@ class WatchLoadResponse(_message.Message):
     serving: _builtins.bool
     """serving tells whether this gateway takes requests: manager and runner are there, and it does not drain."""
     draining: _builtins.bool
-    """draining tells whether Drain was called."""
+    """draining tells whether Drain was called, or the process stops."""
     live_requests: _builtins.int
     """live_requests are this gateway's, choices counted one by one, whose answers are under way."""
     @_builtins.property

@@ -102,8 +102,8 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Drain takes the gateway out of service, for good: its health becomes NOT_SERVING, then new requests are refused with
-        UNAVAILABLE DRAINING, and those that are live run to their ends. It answers at once; WatchLoad tells when live_requests is 0.
+        """Drain takes the gateway out of service, for good: its health becomes NOT_SERVING, then requests that the manager does not have yet
+        are refused with UNAVAILABLE DRAINING, and those that it has run to their ends. It answers at once; WatchLoad tells when live_requests is 0.
         The process goes on until it is told to stop. Safe to retry. Errors: none of its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

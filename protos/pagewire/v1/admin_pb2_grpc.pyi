@@ -44,8 +44,8 @@ class AdminServiceStub:
     the gateway ends. A retry is safe: it is a new watch. Errors: INVALID_ARGUMENT INVALID_FIELD.
     """
     Drain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainResponse]
-    """Drain takes the gateway out of service, for good: its health becomes NOT_SERVING, then new requests are refused with
-    UNAVAILABLE DRAINING, and those that are live run to their ends. It answers at once; WatchLoad tells when live_requests is 0.
+    """Drain takes the gateway out of service, for good: its health becomes NOT_SERVING, then requests that the manager does not have yet
+    are refused with UNAVAILABLE DRAINING, and those that it has run to their ends. It answers at once; WatchLoad tells when live_requests is 0.
     The process goes on until it is told to stop. Safe to retry. Errors: none of its own.
     """
     FlushCache: _grpc.UnaryUnaryMultiCallable[_cache_pb2.FlushCacheRequest, _cache_pb2.FlushCacheResponse]
@@ -80,8 +80,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     the gateway ends. A retry is safe: it is a new watch. Errors: INVALID_ARGUMENT INVALID_FIELD.
     """
     Drain: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainResponse]  # type: ignore[assignment]
-    """Drain takes the gateway out of service, for good: its health becomes NOT_SERVING, then new requests are refused with
-    UNAVAILABLE DRAINING, and those that are live run to their ends. It answers at once; WatchLoad tells when live_requests is 0.
+    """Drain takes the gateway out of service, for good: its health becomes NOT_SERVING, then requests that the manager does not have yet
+    are refused with UNAVAILABLE DRAINING, and those that it has run to their ends. It answers at once; WatchLoad tells when live_requests is 0.
     The process goes on until it is told to stop. Safe to retry. Errors: none of its own.
     """
     FlushCache: _aio.UnaryUnaryMultiCallable[_cache_pb2.FlushCacheRequest, _cache_pb2.FlushCacheResponse]  # type: ignore[assignment]
@@ -131,8 +131,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.DrainRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DrainResponse, _abc.Awaitable[_admin_pb2.DrainResponse]]:
-        """Drain takes the gateway out of service, for good: its health becomes NOT_SERVING, then new requests are refused with
-        UNAVAILABLE DRAINING, and those that are live run to their ends. It answers at once; WatchLoad tells when live_requests is 0.
+        """Drain takes the gateway out of service, for good: its health becomes NOT_SERVING, then requests that the manager does not have yet
+        are refused with UNAVAILABLE DRAINING, and those that it has run to their ends. It answers at once; WatchLoad tells when live_requests is 0.
         The process goes on until it is told to stop. Safe to retry. Errors: none of its own.
         """
 
