@@ -91,6 +91,15 @@ class System:
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The runner stands still while the context lasts, so that no answer ends."""
+        self.processes["runnersvc"].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.processes["runnersvc"].send_signal(signal.SIGCONT)
+
     def stop(self) -> dict[str, int]:
         """Exit codes after SIGTERM, front to back."""
         codes = {}

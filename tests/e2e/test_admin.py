@@ -97,11 +97,12 @@ async def test_the_load_is_told_when_it_changes(tiny: System) -> None:
         assert (idle.serving, idle.draining, idle.live_requests) == (True, False, 0)
         assert (idle.manager.running_requests, idle.manager.used_pages) == (0, 0)
         assert idle.manager.num_pages == 15
-        call = stub.Generate(greedy([1, 2, 3], 200))
-        while not (load := await watch.read()).manager.running_requests:
-            pass
-        assert (load.live_requests, load.manager.running_requests) == (1, 1)
-        call.cancel()
+        with tiny.held():
+            call = stub.Generate(greedy([1, 2, 3], 200))
+            while not (load := await watch.read()).manager.running_requests:
+                pass
+            assert (load.live_requests, load.manager.running_requests) == (1, 1)
+            call.cancel()
         while (await watch.read()) != idle:
             pass
         watch.cancel()
@@ -120,22 +121,23 @@ async def test_a_drain_lets_what_runs_end_and_takes_nothing_new(
             admin = admin_pb2_grpc.AdminServiceStub(admin_channel)
             call = stub.Generate(greedy(prompt_ids, 100))
             first = [await call.read() for _ in range(3)]
-            left = await admin.Drain(pb.DrainRequest())
-            again = await admin.Drain(pb.DrainRequest())
-            assert left.live_requests == again.live_requests == 1
-            for each in (channel, admin_channel):
-                health = await health_pb2_grpc.HealthStub(each).Check(
-                    health_pb2.HealthCheckRequest()
-                )
-                assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
-            refused = await failure_of(stub.Generate(greedy([1], 1)))
-            assert isinstance(refused, Unavailable)
-            assert refused.reason is Reason.DRAINING
-            async with httpx2.AsyncClient() as client:
-                ready = await client.get(f"http://{gateway.http_address}/ready")
-            assert ready.status_code == 503
-            watch = admin.WatchLoad(OFTEN)
-            assert (await watch.read()).draining
+            with tiny.held():
+                left = await admin.Drain(pb.DrainRequest())
+                again = await admin.Drain(pb.DrainRequest())
+                assert left.live_requests == again.live_requests == 1
+                for each in (channel, admin_channel):
+                    health = await health_pb2_grpc.HealthStub(each).Check(
+                        health_pb2.HealthCheckRequest()
+                    )
+                    assert health.status == health_pb2.HealthCheckResponse.NOT_SERVING
+                refused = await failure_of(stub.Generate(greedy([1], 1)))
+                assert isinstance(refused, Unavailable)
+                assert refused.reason is Reason.DRAINING
+                async with httpx2.AsyncClient() as client:
+                    ready = await client.get(f"http://{gateway.http_address}/ready")
+                assert ready.status_code == 503
+                watch = admin.WatchLoad(OFTEN)
+                assert (await watch.read()).draining
             rest = await ids_of(call)
             while (await watch.read()).live_requests:
                 pass

@@ -154,8 +154,9 @@ async def test_an_answer_that_takes_too_long_is_ended_and_gives_its_pages_back(
     with second_gateway(tiny, tmp_path, "--max-request-s", "0.05") as gateway:
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = inference_pb2_grpc.InferenceServiceStub(channel)
-            calls = [stub.Generate(greedy([1, 2, nth], 200)) for nth in range(12)]
-            failures = await asyncio.gather(*(failure_of(call) for call in calls))
+            with tiny.held():  # four run, eight wait
+                calls = [stub.Generate(greedy([1, 2, nth], 200)) for nth in range(12)]
+                failures = await asyncio.gather(*(failure_of(call) for call in calls))
         await tiny.settled()
     assert {failure.reason for failure in failures} == {Reason.DEADLINE_EXCEEDED}
 

@@ -13,11 +13,12 @@ import grpc
 import openai
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.duration_pb2 import Duration
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 from openai import AsyncOpenAI
-from pagewire.v1 import inference_pb2_grpc
+from pagewire.v1 import admin_pb2, admin_pb2_grpc, inference_pb2_grpc
 
 from gateway.key_interceptor import OPEN
 from servicekit.errors import Reason, ResourceExhausted
@@ -117,24 +118,31 @@ async def test_a_key_has_so_many_live_requests_on_both_surfaces_and_another_its_
     base_url = f"http://{gateway.http_address}/v1"
     async with (
         grpc.aio.insecure_channel(gateway.address) as channel,
+        grpc.aio.insecure_channel(gateway.admin_address) as admin_channel,
         AsyncOpenAI(base_url=base_url, api_key=ALICE, max_retries=0) as alice,
     ):
-        stub = inference_pb2_grpc.InferenceServiceStub(channel)
-        long, *others = [
-            stub.Generate(greedy([1, 2, nth], 200), metadata=bearer(ALICE)) for nth in range(2)
-        ]
-        await asyncio.gather(long.read(), *(other.read() for other in others))
-        refused = await failure_of(stub.Generate(greedy([1], 2), metadata=bearer(ALICE)))
-        assert isinstance(refused, ResourceExhausted)
-        assert refused.reason is Reason.TOO_MANY_LIVE_REQUESTS
-        assert refused.metadata == {"live_requests": "2", "max_live_requests": "2"}
-        with pytest.raises(openai.RateLimitError, match="2 live requests, and max_live_requests"):
-            await alice.completions.create(model=tiny.model_dir.name, prompt="hi", max_tokens=2)
-        assert await ids_of(stub.Generate(greedy([1], 2), metadata=bearer(BOB)))
-        long.cancel()
-        await tiny.running(1)
-        assert await ids_of(stub.Generate(greedy([1], 2), metadata=bearer(ALICE)))
-        others[0].cancel()
+        generate = inference_pb2_grpc.InferenceServiceStub(channel).Generate
+        often = admin_pb2.WatchLoadRequest(interval=Duration(nanos=10_000_000))
+        watch = admin_pb2_grpc.AdminServiceStub(admin_channel).WatchLoad(often)
+        with tiny.held():
+            calls = [generate(greedy([1, 2, nth], 200), metadata=bearer(ALICE)) for nth in range(2)]
+            await asyncio.gather(*(call.read() for call in calls))
+            refused = await failure_of(generate(greedy([1], 2), metadata=bearer(ALICE)))
+            assert isinstance(refused, ResourceExhausted)
+            assert refused.reason is Reason.TOO_MANY_LIVE_REQUESTS
+            assert refused.metadata == {"live_requests": "2", "max_live_requests": "2"}
+            with pytest.raises(openai.RateLimitError, match="2 live requests, and max_live_re"):
+                await alice.completions.create(model=tiny.model_dir.name, prompt="hi", max_tokens=2)
+            other = generate(greedy([1], 2), metadata=bearer(BOB))
+            assert (await other.read()).HasField("started")
+            calls[0].cancel()
+            while (await watch.read()).live_requests != 2:  # one of each
+                pass
+            again = generate(greedy([1], 2), metadata=bearer(ALICE))
+            assert (await again.read()).HasField("started")
+        answers = await asyncio.gather(*(ids_of(call) for call in (calls[1], other, again)))
+        watch.cancel()
+    assert [len(ids) for ids in answers] == [200, 2, 2]
     await tiny.settled()
 
 

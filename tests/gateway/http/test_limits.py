@@ -143,7 +143,7 @@ class TestAnAnswerThatTakesTooLong:
     async def test_is_an_error_event_after_what_came_before(
         self, tokenizer: Tokenizer, tmp_path: Path
     ) -> None:
-        intake = Intake(max_request_s=0.2)
+        intake = Intake(max_request_s=1)
         async with surface_over(FakeCache(), tokenizer, tmp_path / "c", intake=intake) as surface:
             call = surface.ask(CHAT, stream=True)
             submit = await surface.submitted()
