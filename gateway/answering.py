@@ -12,6 +12,7 @@ import structlog
 
 from gateway.choices import Choices
 from gateway.generation import Event, Finished, GenerationRequest
+from gateway.intake import Intake
 from gateway.live_requests import LiveRequests
 from gateway.submission import Manager
 from gateway.tokenizer import Tokenizer
@@ -26,20 +27,28 @@ class Answering:
     """Answers over one manager and one model."""
 
     def __init__(
-        self, manager: Manager, tokenizer: Tokenizer, live: LiveRequests, totals: Totals
+        self,
+        manager: Manager,
+        tokenizer: Tokenizer,
+        live: LiveRequests,
+        totals: Totals,
+        intake: Intake | None = None,
     ) -> None:
+        """Without `intake`, as many as come, for as long as they take."""
         self._manager = manager
         self._tokenizer = tokenizer
         self._live = live
         self._totals = totals
+        self._intake = intake or Intake()
 
     async def events_of(self, request_id: str, make: Make) -> AsyncGenerator[Event, None]:
         """Those of `Choices`, of the request that `make` gives once its name is taken: "" is given
-        one. Errors: theirs, those of `make`, and those of `LiveRequests.claimed`.
+        one. Errors: theirs, those of `make`, of `LiveRequests.claimed` and of `Intake.taken`.
         """
         ends: list[Finished] = []
         with (
             self._live.claimed(request_id) as live,
+            self._intake.taken(live.end),
             self._totals.answer() as note,
             structlog.contextvars.bound_contextvars(req_id=live.request_id),
         ):

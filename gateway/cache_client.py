@@ -39,19 +39,29 @@ class CacheClient:
         self._commands: asyncio.Queue[pb.SessionRequest | None] | None = None  # None: no session
         self._manager_serves = False
         self._limits: Limits | None = None
+        self._draining = False
         self._channel = stream_channel(address)
 
     @property
     def serving(self) -> bool:
-        """A session is open and a runner stands behind it."""
-        return self._commands is not None and self._manager_serves
+        """A session is open, a runner stands behind it, and nothing drains."""
+        return self._commands is not None and self._manager_serves and not self._draining
 
     @property
     def limits(self) -> Limits | None:
         """Those of the runner seen last; None before the first one."""
         return self._limits
 
+    def drain(self) -> None:
+        """Take no new request, for good; those that are here go on."""
+        self._draining = True
+        self._on_change()
+
     def submit(self, submission: Submission) -> TokenFeed:
+        if self._draining:
+            raise Unavailable(
+                Reason.DRAINING, "the server is draining: send the request to another one"
+            )
         if self._commands is None:
             raise Unavailable(
                 Reason.CHAIN_NOT_ATTACHED,

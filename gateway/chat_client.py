@@ -11,6 +11,7 @@ from pagewire.v1 import inference_pb2 as pb
 from pagewire.v1 import inference_pb2_grpc, sampling_pb2
 
 from gateway.chat_shell import Answered, ChatEvent, Lost, Turn
+from gateway.connection import Connection
 from servicekit.client import FIRST_RETRY_S, LONGEST_RETRY_S
 from servicekit.errors import FailedPrecondition, Reason, Unavailable
 from servicekit.status import error_of
@@ -34,12 +35,12 @@ class ChatClient:
 
     def __init__(
         self,
-        open_channel: Callable[[], grpc.aio.Channel],
+        connection: Connection,
         params: ChatParams,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Each try has a channel of its own: one that failed would wait before it connects."""
-        self._open_channel = open_channel
+        self._connection = connection
         self._params = params
         self._sleep = sleep
 
@@ -58,9 +59,10 @@ class ChatClient:
         while True:
             request.resume_token_ids[:] = received.token_ids
             try:
-                async with self._open_channel() as channel:
+                async with self._connection.channel() as channel:
                     stub = inference_pb2_grpc.InferenceServiceStub(channel)
-                    async for response in stub.Chat(request):
+                    chat = stub.Chat(request, metadata=self._connection.metadata)
+                    async for response in chat:
                         wait_s = FIRST_RETRY_S
                         if text := received.take(response):
                             yield text

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from functools import partial
 from pathlib import Path
-
-import grpc
 
 from gateway.chat_client import ChatClient, ChatParams
 from gateway.chat_input import PipedLines, TerminalLines, default_history
 from gateway.chat_shell import ChatShell, Lines
-from gateway.serve_config import DEFAULT_ADDRESS
+from gateway.connection import add_connection_flags, connection_of
 
 
 def run(arguments: list[str]) -> None:
@@ -23,9 +20,7 @@ def run(arguments: list[str]) -> None:
         description="Talk to a running server, on a terminal or with a message a line from a pipe. "
         "A restart of the server interrupts an answer and loses nothing of it.",
     )
-    parser.add_argument(
-        "--address", default=DEFAULT_ADDRESS, help=f"server to ask [{DEFAULT_ADDRESS}]"
-    )
+    add_connection_flags(parser)
     parser.add_argument("--model", default="", help="[whatever is served]")
     parser.add_argument("--system", default="", metavar="TEXT", help="what opens a conversation")
     parser.add_argument("--max-tokens", type=int, default=None, help="of an answer [what fits]")
@@ -40,7 +35,7 @@ def run(arguments: list[str]) -> None:
         sys.stderr.write(f"chat with {options.address}; /help lists commands, Ctrl-D leaves\n")
         lines = TerminalLines(options.history or default_history())
     params = ChatParams(options.model, options.max_tokens, options.temperature)
-    client = ChatClient(partial(grpc.aio.insecure_channel, options.address), params)
+    client = ChatClient(connection_of(options), params)
     shell = ChatShell(
         lines, client, sys.stdout, sys.stderr, system=options.system, seed=options.seed
     )

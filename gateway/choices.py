@@ -10,7 +10,7 @@ from gateway.generation import Event, Generation, GenerationRequest, Started
 from gateway.side_by_side import side_by_side
 from gateway.submission import Manager
 from gateway.tokenizer import Tokenizer
-from servicekit.errors import Cancelled
+from servicekit.errors import PagewireError
 
 
 class Choices:
@@ -42,7 +42,7 @@ class Choices:
                     told = True
                 yield event
 
-    def cancel(self, why: Cancelled) -> bool:
+    def cancel(self, why: PagewireError) -> bool:
         """`Generation.cancel` of each. False: none was left."""
         cancelled = [generation.cancel(why) for generation in self._generations]
         return any(cancelled)

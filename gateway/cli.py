@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.answer_figures import AnswerFigures
+from gateway.connection import Connection, add_connection_flags, connection_of
 from gateway.inference_client import Answered, Question, ask, page_counts
 from gateway.model_name import resolve
-from gateway.serve_config import DEFAULT_ADDRESS, NO_HTTP, ServeConfig
+from gateway.serve_config import NO_ADMIN, NO_HTTP, ServeConfig
 from gateway.supervisor import Supervisor
 from servicekit.config import read_settings
 from servicekit.errors import FatalError, PagewireError, SetupError
@@ -118,8 +119,10 @@ async def _run_server(model_dir: Path, config: ServeConfig) -> None:
 
 
 def _addresses(config: ServeConfig) -> str:
-    openai = "" if config.http == NO_HTTP else f" (gRPC) and http://{config.http} (OpenAI)"
-    return config.listen + openai
+    if config.http == NO_HTTP:
+        return config.listen
+    scheme = "http" if config.tls_cert is None else "https"
+    return f"{config.listen} (gRPC) and {scheme}://{config.http} (OpenAI)"
 
 
 def _generate(arguments: list[str]) -> None:
@@ -128,9 +131,7 @@ def _generate(arguments: list[str]) -> None:
     parser.add_argument(
         "--chat", action="store_true", help="the prompt is a user's message to a chat model"
     )
-    parser.add_argument(
-        "--address", default=DEFAULT_ADDRESS, help=f"server to ask [{DEFAULT_ADDRESS}]"
-    )
+    add_connection_flags(parser)
     parser.add_argument(
         "--serve", metavar="MODEL", help="start a server of this model, ask it, stop it"
     )
@@ -142,9 +143,11 @@ def _generate(arguments: list[str]) -> None:
         options.prompt, options.chat, options.max_tokens, options.temperature, options.seed
     )
     if options.serve is None:
-        asyncio.run(_print_answer(options.address, question, None))
+        asyncio.run(_print_answer(connection_of(options), question, None))
     else:
-        config = ServeConfig(listen=options.address, http=NO_HTTP, log_level="warning")
+        config = ServeConfig(
+            listen=options.address, http=NO_HTTP, admin=NO_ADMIN, log_level="warning"
+        )
         asyncio.run(_ask_own_server(resolve(options.serve), config, question))
 
 
@@ -168,16 +171,18 @@ async def _ask_own_server(model_dir: Path, config: ServeConfig, question: Questi
         await supervisor.start()
         await supervisor.until_ready()
         sys.stderr.write(f"three services ready after {time.monotonic() - began:.1f} s\n")
-        await _print_answer(config.listen, question, supervisor.cache_address)
+        await _print_answer(Connection(config.listen), question, supervisor.cache_address)
     finally:
         await supervisor.stop()
 
 
-async def _print_answer(address: str, question: Question, cache_address: str | None) -> None:
+async def _print_answer(
+    connection: Connection, question: Question, cache_address: str | None
+) -> None:
     """Stream the answer to standard output, then one line of figures to standard error."""
     figures = AnswerFigures()
     used = Answered(0, 0)
-    async for piece in ask(address, question):
+    async for piece in ask(connection, question):
         if isinstance(piece, Answered):
             used = piece
         elif piece:

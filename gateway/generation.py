@@ -16,7 +16,7 @@ from gateway.text_stream import Delta, TextStream
 from gateway.token_feed import EndCause, TokenFeed
 from gateway.token_logprob import TokenLogprob
 from gateway.tokenizer import Tokenizer
-from servicekit.errors import Cancelled, InvalidArgument, Reason
+from servicekit.errors import InvalidArgument, PagewireError, Reason
 from servicekit.sampling import Sampling
 from servicekit.token_ids import check_token_ids
 
@@ -166,7 +166,7 @@ class Generation:
         finally:
             self._manager.cancel(feed)
 
-    def cancel(self, why: Cancelled) -> bool:
+    def cancel(self, why: PagewireError) -> bool:
         """End the request, and `events()` with `why` after the tokens that came before. False, and
         nothing happens, when the manager has no such request any more.
         """

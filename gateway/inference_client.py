@@ -9,6 +9,7 @@ from typing import NamedTuple
 import grpc
 from pagewire.v1 import cache_pb2, cache_pb2_grpc, inference_pb2, inference_pb2_grpc, sampling_pb2
 
+from gateway.connection import Connection
 from servicekit.status import error_of
 
 
@@ -31,25 +32,23 @@ class Answered:
     completion_tokens: int
 
 
-async def ask(address: str, question: Question) -> AsyncIterator[str | Answered]:
+async def ask(connection: Connection, question: Question) -> AsyncIterator[str | Answered]:
     """Texts as they come, then Answered. Errors: the PagewireError that the server reports."""
     sampling = sampling_pb2.SamplingParams(temperature=question.temperature, seed=question.seed)
     stop = inference_pb2.StopParams(max_tokens=question.max_tokens)
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with connection.channel() as channel:
         stub = inference_pb2_grpc.InferenceServiceStub(channel)
         try:
             if question.chat:
                 message = inference_pb2.ChatMessage(role="user", content=question.text)
-                chat = stub.Chat(
-                    inference_pb2.ChatRequest(messages=[message], sampling=sampling, stop=stop)
-                )
-                async for reply in chat:
+                asked = inference_pb2.ChatRequest(messages=[message], sampling=sampling, stop=stop)
+                async for reply in stub.Chat(asked, metadata=connection.metadata):
                     yield _told(reply.delta.text, reply.finished)
             else:
                 request = inference_pb2.GenerateRequest(
                     text=question.text, sampling=sampling, stop=stop
                 )
-                async for response in stub.Generate(request):
+                async for response in stub.Generate(request, metadata=connection.metadata):
                     yield _told(response.delta.text, response.finished)
         except grpc.aio.AioRpcError as error:
             raise error_of(error) from error

@@ -1,4 +1,4 @@
-"""The requests whose answers are under way, by the names that their clients know."""
+"""The requests whose answers are under way, by their callers and the names that those know."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
-from servicekit.errors import AlreadyExists, Cancelled, InvalidArgument, Reason
+from gateway.caller import caller
+from servicekit.errors import AlreadyExists, Cancelled, InvalidArgument, PagewireError, Reason
 
 MAX_REQUEST_ID_CHARS = 256
 
 
-End: TypeAlias = Callable[[Cancelled], bool]
+End: TypeAlias = Callable[[PagewireError], bool]
 
 
 class LiveRequest:
@@ -21,23 +22,29 @@ class LiveRequest:
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
         self._end: End | None = None  # None: its prompt is not tokenized yet
-        self._cancelled: Cancelled | None = None
+        self._ended_by: PagewireError | None = None
 
     def ends_by(self, end: End) -> None:
         """From now on `end` ends it with what it is given, and tells whether it had not ended yet.
 
-        Errors: Cancelled when it was cancelled before.
+        Errors: what ended it before.
         """
-        if self._cancelled is not None:
-            raise self._cancelled
+        if self._ended_by is not None:
+            raise self._ended_by
         self._end = end
+
+    def end(self, why: PagewireError) -> bool:
+        """Whether there was still something to end."""
+        self._ended_by = why
+        return self._end is None or self._end(why)
 
     def cancel(self) -> bool:
         """Whether there was still something to cancel."""
-        self._cancelled = Cancelled(
-            Reason.CANCELLED, f"the request was cancelled: Cancel named {self.request_id!r}"
+        return self.end(
+            Cancelled(
+                Reason.CANCELLED, f"the request was cancelled: Cancel named {self.request_id!r}"
+            )
         )
-        return self._end is None or self._end(self._cancelled)
 
 
 class CancelledIds(NamedTuple):
@@ -48,12 +55,12 @@ class CancelledIds(NamedTuple):
 
 
 class LiveRequests:
-    """Owns the names that are taken. A name is free again when its answer ended, or at once when it
-    is cancelled.
+    """Owns the names that are taken, those of each caller apart. A name is free again when its
+    answer ended, or at once when it is cancelled.
     """
 
     def __init__(self) -> None:
-        self._live: dict[str, LiveRequest] = {}
+        self._live: dict[tuple[str, str], LiveRequest] = {}  # by caller and request_id
 
     @contextmanager
     def claimed(self, request_id: str) -> Iterator[LiveRequest]:
@@ -62,18 +69,19 @@ class LiveRequests:
         Errors: InvalidArgument for one that is too long, AlreadyExists for one that is taken.
         """
         live = LiveRequest(self._checked(request_id) or secrets.token_hex(8))
-        self._live[live.request_id] = live
+        name = (caller(), live.request_id)
+        self._live[name] = live
         try:
             yield live
         finally:
-            if self._live.get(live.request_id) is live:  # else a successor may have the name
-                del self._live[live.request_id]
+            if self._live.get(name) is live:  # else a successor may have the name
+                del self._live[name]
 
     def cancel(self, request_ids: Iterable[str]) -> CancelledIds:
-        """Ends those that are live."""
+        """Ends those of the caller that are live."""
         ids = CancelledIds([], [])
         for request_id in dict.fromkeys(request_ids):
-            live = self._live.pop(request_id, None)
+            live = self._live.pop((caller(), request_id), None)
             was_live = live is not None and live.cancel()
             (ids.cancelled if was_live else ids.unknown).append(request_id)
         return ids
@@ -86,7 +94,7 @@ class LiveRequests:
                 "are allowed",
                 field="request_id",
             )
-        if request_id in self._live:
+        if (caller(), request_id) in self._live:
             raise AlreadyExists(
                 Reason.DUPLICATE_REQUEST_ID,
                 f"request_id {request_id!r} is live: use another, or wait for that answer to end",

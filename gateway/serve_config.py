@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gateway.config import check_admin
 from servicekit.config import setting
+from servicekit.errors import SetupError
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 RUNNER_SETTINGS = (
@@ -38,7 +40,20 @@ CACHE_SETTINGS = (
 )
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:8000"
 NO_HTTP = "off"
-GATEWAY_SETTINGS = ("served_name", "load_format", "max_message_bytes", "grace_s")
+DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
+NO_ADMIN = "off"
+GATEWAY_SETTINGS = (
+    "served_name",
+    "load_format",
+    "api_key_file",
+    "tls_cert",
+    "tls_key",
+    "tls_client_ca",
+    "max_message_bytes",
+    "max_live_requests",
+    "max_request_s",
+    "grace_s",
+)
 RUNNER_NAMES = {"runner_metrics": "metrics", "step_budget_tokens": "max_step_tokens"}  # else ours
 CACHE_NAMES = {"cache_metrics": "metrics"}
 
@@ -49,6 +64,18 @@ class ServeConfig:
 
     listen: str = setting("public address, HOST:PORT", DEFAULT_ADDRESS)
     http: str = setting(f"address of the OpenAI API, HOST:PORT, or {NO_HTTP}", DEFAULT_HTTP_ADDRESS)
+    admin: str = setting(
+        f"address of AdminService, 127.0.0.1:PORT or unix:PATH, or {NO_ADMIN}",
+        DEFAULT_ADMIN_ADDRESS,
+    )
+    api_key_file: str | None = setting(
+        "file of the keys that callers need, one a line, NAME:KEY or KEY", None
+    )
+    tls_cert: str | None = setting("certificate chain of both APIs, a PEM file", None)
+    tls_key: str | None = setting("key of --tls-cert, a PEM file without a password", None)
+    tls_client_ca: str | None = setting(
+        "PEM file of who signs the certificates that clients then need", None
+    )
     socket_dir: str | None = setting(
         "directory for the sockets between the services; a fresh one when not given", None
     )
@@ -77,8 +104,26 @@ class ServeConfig:
     cache_metrics: str | None = setting("address of cachesvc for Prometheus, HOST:PORT", None)
     runner_metrics: str | None = setting("address of runnersvc for Prometheus, HOST:PORT", None)
     max_message_bytes: int | None = setting("bytes of a request at most", None)
+    max_live_requests: int | None = setting(
+        "answers under way for an API key at most, or without keys in all", None
+    )
+    max_request_s: float | None = setting("seconds that an answer may take", None)
     grace_s: float | None = setting("seconds that streams get to end after SIGTERM", None)
     log_level: str = setting("debug, info, warning or error", "info")
+
+    def __post_init__(self) -> None:
+        if self.admin != NO_ADMIN:
+            check_admin(self.admin)
+        elif self.tls_cert is not None:
+            raise SetupError(
+                f"--admin {NO_ADMIN} leaves no address without TLS, at which to see whether all is "
+                "ready: give one, as --admin unix:PATH"
+            )
+
+    @property
+    def ready_address(self) -> str:
+        """Where health says when all is ready."""
+        return self.listen if self.admin == NO_ADMIN else self.admin
 
     def arguments(self, names: tuple[str, ...], renamed: Mapping[str, str]) -> list[str]:
         """The given ones of `names`, as a command line of a service that calls some otherwise."""

@@ -6,15 +6,21 @@ import asyncio
 import time
 from pathlib import Path
 
+import structlog
 from pagewire.v1 import inference_pb2_grpc, model_pb2_grpc
 
+from gateway.admin_port import admin_port
 from gateway.answering import Answering
+from gateway.api_keys import ApiKeys, read_api_keys
 from gateway.cache_client import CacheClient
 from gateway.config import GatewayConfig
 from gateway.http.app import create_app
 from gateway.http.front import Front
 from gateway.http.server import HttpServer
+from gateway.intake import Intake
+from gateway.key_interceptor import KeyInterceptor
 from gateway.live_requests import LiveRequests
+from gateway.local_address import is_local
 from gateway.model_service import ModelService
 from gateway.served_model import ServedModel
 from gateway.service import InferenceService
@@ -24,25 +30,38 @@ from gateway.totals import Totals
 from servicekit.host import ServiceHost
 from servicekit.model_dir import fingerprint
 from servicekit.reader_patience import MAX_STALL_S
+from servicekit.tls import Tls
+
+log = structlog.get_logger()
 
 SERVICE_NAMES = ("pagewire.v1.InferenceService", "pagewire.v1.ModelService")
 
 
 async def serve(config: GatewayConfig) -> None:
-    """Run until SIGTERM. Errors: SetupError when an address is taken, or the directory has no
-    tokenizer.
+    """Run until SIGTERM. Errors: SetupError when keys or certificates cannot be read, an address is
+    taken, or the directory has no tokenizer.
     """
+    tls = Tls.read(config.tls_cert, config.tls_key, config.tls_client_ca)
+    keys = None if config.api_key_file is None else ApiKeys(read_api_keys(config.api_key_file))
+    if keys is None and config.tls_client_ca is None:
+        _warn_if_open_to_others(config)
     http_socket = None if config.http is None else listener(config.http, "--http")
     model_dir = Path(config.model)
     changed = asyncio.Event()
+    live, totals = LiveRequests(), Totals()
     host = ServiceHost(
-        config.listen, SERVICE_NAMES, config.max_message_bytes, max_stall_s=MAX_STALL_S
+        config.listen,
+        SERVICE_NAMES,
+        config.max_message_bytes,
+        max_stall_s=MAX_STALL_S,
+        interceptors=[] if keys is None else [KeyInterceptor(keys, totals)],
+        tls=tls,
     )
     tokenizer = Tokenizer.load(model_dir)
     client = CacheClient(config.cache, fingerprint(model_dir, config.load_format), changed.set)
     model = ServedModel.read(model_dir, config.served_name or tokenizer.model_name, tokenizer)
-    live, totals = LiveRequests(), Totals()
-    answering = Answering(client, tokenizer, live, totals)
+    intake = Intake(config.max_live_requests, config.max_request_s)
+    answering = Answering(client, tokenizer, live, totals, intake)
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(
         InferenceService(answering, tokenizer, model.name, live, totals), host.grpc_server
     )
@@ -60,15 +79,30 @@ async def serve(config: GatewayConfig) -> None:
             answering=answering,
             totals=totals,
         )
-        http = HttpServer(http_socket, create_app(front, config.max_message_bytes), front.cut)
-    await host.start(config.parent_fd)
+        app = create_app(front, config.max_message_bytes, keys)
+        http = HttpServer(http_socket, app, front.cut, tls)
+    async with admin_port(config, client, intake, host) as hosts:
+        await host.start(config.parent_fd)
+        await _serve_until_stop(config, client, changed, hosts, http)
+
+
+async def _serve_until_stop(
+    config: GatewayConfig,
+    client: CacheClient,
+    changed: asyncio.Event,
+    hosts: list[ServiceHost],
+    http: HttpServer | None,
+) -> None:
+    """The first of `hosts` is the public one; the others have their health from here alone."""
 
     async def publish_health() -> None:
         while True:
             await changed.wait()
             changed.clear()
-            await host.set_serving(serving=client.serving)
+            for each in hosts:
+                await each.set_serving(serving=client.serving)
 
+    host = hosts[0]
     tasks = [asyncio.create_task(client.run()), asyncio.create_task(publish_health())]
     if http is not None:
         tasks.append(http.start())
@@ -76,6 +110,8 @@ async def serve(config: GatewayConfig) -> None:
     try:
         await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
     finally:
+        for each in hosts:
+            await each.drain()
         ends = [host.stop(config.grace_s)]
         if http is not None:
             ends.append(http.stop(host.within_grace, config.grace_s))
@@ -85,3 +121,12 @@ async def serve(config: GatewayConfig) -> None:
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, Exception):
                 raise outcome
+
+
+def _warn_if_open_to_others(config: GatewayConfig) -> None:
+    addresses = filter(None, (config.listen, config.http))
+    if reached := [address for address in addresses if not is_local(address)]:
+        log.warning(
+            "whoever reaches us may use the model; --api-key-file asks for keys",
+            addresses=", ".join(reached),
+        )

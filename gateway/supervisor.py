@@ -17,10 +17,12 @@ from pathlib import Path
 
 import structlog
 
+from gateway.api_keys import read_api_keys
 from gateway.serve_config import (
     CACHE_NAMES,
     CACHE_SETTINGS,
     GATEWAY_SETTINGS,
+    NO_ADMIN,
     NO_HTTP,
     RUNNER_NAMES,
     RUNNER_SETTINGS,
@@ -29,6 +31,7 @@ from gateway.serve_config import (
 from gateway.tcp_listener import listener
 from servicekit.errors import FatalError, SetupError
 from servicekit.health_check import is_serving
+from servicekit.tls import Tls
 
 log = structlog.get_logger()
 
@@ -64,6 +67,8 @@ class Supervisor:
         gateway = ["--listen", config.listen, "--cache", self.cache_address, *model]
         if config.http != NO_HTTP:
             gateway += ["--http", config.http]
+        if config.admin != NO_ADMIN:
+            gateway += ["--admin", config.admin]
         cachesvc = ["--listen", self.cache_address, "--runner", self.runner_address]
         runnersvc = ["--listen", self.runner_address, *model]
         return {
@@ -73,10 +78,18 @@ class Supervisor:
         }
 
     async def start(self) -> None:
-        """Start all three. Errors: SetupError when a public address is taken, before any is."""
-        listener(self._config.listen, "--listen").close()
-        if self._config.http != NO_HTTP:
-            listener(self._config.http, f"--http (another, or {NO_HTTP}, will do)").close()
+        """Start all three. Errors: SetupError when an address is taken, or keys or certificates
+        cannot be read, before any is.
+        """
+        config = self._config
+        Tls.read(config.tls_cert, config.tls_key, config.tls_client_ca)
+        if config.api_key_file is not None:
+            read_api_keys(config.api_key_file)
+        listener(config.listen, "--listen").close()
+        if config.http != NO_HTTP:
+            listener(config.http, f"--http (another, or {NO_HTTP}, will do)").close()
+        if config.admin != NO_ADMIN and not config.admin.startswith("unix:"):
+            listener(config.admin, f"--admin (another, or {NO_ADMIN}, will do)").close()
         for name in self._commands:
             await self._spawn(name)
 
@@ -91,8 +104,8 @@ class Supervisor:
         )
 
     async def until_ready(self) -> None:
-        """Return when the public address is SERVING. Errors: SetupError when a process ends."""
-        while not await asyncio.to_thread(is_serving, self._config.listen):
+        """Return when the gateway is SERVING. Errors: SetupError when a process ends."""
+        while not await asyncio.to_thread(is_serving, self._config.ready_address):
             for name, process in self._processes.items():
                 if process.returncode is not None:
                     raise SetupError(f"{name} ended: {_end_of(process)}")

@@ -4,6 +4,7 @@ No gRPC in here: `status.py` translates.
 
     PagewireError
     ├── InvalidArgument      the request can never work as sent
+    ├── Unauthenticated      nobody knows who asks
     ├── NotFound             a named thing does not exist
     ├── AlreadyExists        a live thing has that name
     ├── FailedPrecondition   the system is set up so that this cannot work
@@ -39,6 +40,8 @@ class Reason(StrEnum):
     ROW_NOT_FOUND = "ROW_NOT_FOUND"
     REQUEST_NOT_FOUND = "REQUEST_NOT_FOUND"
     PAGE_OUT_OF_RANGE = "PAGE_OUT_OF_RANGE"
+    MISSING_API_KEY = "MISSING_API_KEY"
+    INVALID_API_KEY = "INVALID_API_KEY"
     DUPLICATE_REQUEST_ID = "DUPLICATE_REQUEST_ID"
     STREAM_ALREADY_LIVE = "STREAM_ALREADY_LIVE"
     PROTOCOL_VERSION = "PROTOCOL_VERSION"
@@ -47,6 +50,7 @@ class Reason(StrEnum):
     CHAIN_NOT_ATTACHED = "CHAIN_NOT_ATTACHED"
     DRAINING = "DRAINING"
     QUEUE_FULL = "QUEUE_FULL"
+    TOO_MANY_LIVE_REQUESTS = "TOO_MANY_LIVE_REQUESTS"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     CANCELLED = "CANCELLED"
     READER_STALLED = "READER_STALLED"
@@ -75,6 +79,10 @@ class PagewireError(Exception):
 
 class InvalidArgument(PagewireError):
     code_name = "INVALID_ARGUMENT"
+
+
+class Unauthenticated(PagewireError):
+    code_name = "UNAUTHENTICATED"
 
 
 class NotFound(PagewireError):

@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from servicekit.errors import SetupError
 from servicekit.socket_lock import SocketLock
 from servicekit.status import StatusInterceptor
+from servicekit.tls import Tls
 
 log = structlog.get_logger()
 
@@ -34,6 +35,7 @@ class ServiceHost:
     Servicers are added to `grpc_server` between construction and `start()`. `max_message_bytes`
     bounds a unary request with a proper status; the transport itself allows four times as much.
     `max_stall_s` bounds how long a stream waits for a reader.
+    `interceptors` see a call before that. Without `tls` the port is in the open.
     """
 
     def __init__(
@@ -43,9 +45,12 @@ class ServiceHost:
         max_message_bytes: int | None = None,
         *,
         max_stall_s: float | None = None,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        tls: Tls | None = None,
     ) -> None:
         sys.setswitchinterval(GIL_SWITCH_INTERVAL_S)
         self.listen = listen
+        self._tls = tls
         self._names = ("", *service_names)
         self._lock: SocketLock | None = None
         self._serving = self._has_served = False
@@ -55,7 +60,7 @@ class ServiceHost:
         self._stop_hastened = asyncio.Event()
         receive_limit = -1 if max_message_bytes is None else 4 * max_message_bytes
         self.grpc_server = grpc.aio.server(
-            interceptors=[StatusInterceptor(max_message_bytes, max_stall_s)],
+            interceptors=[*interceptors, StatusInterceptor(max_message_bytes, max_stall_s)],
             options=[
                 ("grpc.max_receive_message_length", receive_limit),
                 ("grpc.max_send_message_length", -1),
@@ -70,11 +75,20 @@ class ServiceHost:
         reflection.enable_server_reflection(reflected, self.grpc_server)
 
     async def start(self, parent_fd: int | None = None) -> None:
-        """Take the address and answer on it, health NOT_SERVING.
+        """Open, and take the signals of the process.
 
         `parent_fd` is the reading end of a pipe that the parent holds: its end counts as a first
         signal. Errors: SetupError when the address is taken.
         """
+        await self.open()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        if parent_fd is not None:
+            loop.add_reader(parent_fd, self._on_parent_gone, parent_fd)
+
+    async def open(self) -> None:
+        """Take the address and answer on it, health NOT_SERVING. Errors: as `start`."""
         if self.listen.startswith("unix:"):
             path = Path(self.listen.removeprefix("unix:"))
             if len(os.fsencode(path)) > 107:
@@ -83,7 +97,10 @@ class ServiceHost:
                 )
             self._lock = SocketLock(path)
         try:
-            self.grpc_server.add_insecure_port(self.listen)
+            if self._tls is None:
+                self.grpc_server.add_insecure_port(self.listen)
+            else:
+                self.grpc_server.add_secure_port(self.listen, _credentials(self._tls))
         except RuntimeError:
             raise SetupError(
                 f"address {self.listen} cannot be bound: another process holds it, or it is not "
@@ -91,12 +108,11 @@ class ServiceHost:
             ) from None
         await self._publish(serving=False)
         await self.grpc_server.start()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._on_signal)
-        if parent_fd is not None:
-            loop.add_reader(parent_fd, self._on_parent_gone, parent_fd)
-        log.info("listening", address=self.listen)
+        log.info("listening", address=self.listen, tls=self._tls is not None)
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
 
     async def set_serving(self, *, serving: bool) -> None:
         """Publish health for every service; while draining it stays NOT_SERVING.
@@ -126,11 +142,16 @@ class ServiceHost:
         (self._stop_hastened if self._stop_asked.is_set() else self._stop_asked).set()
 
     async def wait_for_stop(self) -> None:
-        """Return after the first SIGTERM or SIGINT, draining: health is NOT_SERVING for good."""
+        """Return after the first SIGTERM or SIGINT, draining."""
         await self._stop_asked.wait()
+        await self.drain()
+
+    async def drain(self) -> None:
+        """Make health NOT_SERVING for good. Safe to call again."""
+        if not self._draining:
+            log.info("draining", address=self.listen)
         self._draining = True
         await self._health.enter_graceful_shutdown()
-        log.info("draining")
 
     async def within_grace(self, ending: asyncio.Future[Any], grace_s: float | None) -> bool:
         """Wait for `ending`, at most `grace_s` seconds (None: as long as it takes), and no longer
@@ -158,3 +179,12 @@ class ServiceHost:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _credentials(tls: Tls) -> grpc.ServerCredentials:
+    roots = None if tls.client_ca is None else Path(tls.client_ca).read_bytes()
+    return grpc.ssl_server_credentials(
+        [(Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())],
+        root_certificates=roots,
+        require_client_auth=roots is not None,
+    )

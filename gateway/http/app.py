@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from gateway.api_keys import ApiKeys
 from gateway.http.about import about_routes
 from gateway.http.body_limit import BodyLimit
 from gateway.http.chat import chat_routes
@@ -16,12 +17,13 @@ from gateway.http.completion_request import CompletionRequest
 from gateway.http.completions import completion_routes
 from gateway.http.edge import Edge
 from gateway.http.front import Front
+from gateway.http.key_check import KeyCheck
 from gateway.http.refusal import refuse_fields, refuse_request
 from gateway.http.tokens import token_routes
 
 
-def create_app(front: Front, max_message_bytes: int) -> FastAPI:
-    """Serves `front` to whoever asks in OpenAI's words."""
+def create_app(front: Front, max_message_bytes: int, keys: ApiKeys | None = None) -> FastAPI:
+    """Serves `front` to whoever asks in OpenAI's words; with `keys`, to whoever has one."""
     app = FastAPI(
         title="Pagewire",
         description="OpenAI's HTTP API over one model.",
@@ -35,6 +37,8 @@ def create_app(front: Front, max_message_bytes: int) -> FastAPI:
     app.add_exception_handler(RequestValidationError, refuse_fields)
     app.add_exception_handler(HTTPException, refuse_request)
     app.add_middleware(BodyLimit, max_bytes=max_message_bytes)
+    if keys is not None:
+        app.add_middleware(KeyCheck, keys=keys)
     app.add_middleware(Edge, totals=front.totals)  # the last one added is the outermost
     _name_model(app.openapi(), front.model.name)
     return app

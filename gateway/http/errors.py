@@ -82,6 +82,8 @@ def type_of(status: int) -> str:
 
 def error_response(error: PagewireError, params: Mapping[str, str]) -> Response:
     headers = {}
+    if error.code_name == "UNAUTHENTICATED":
+        headers["www-authenticate"] = "Bearer"
     if error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     return json_response(error_answer(error, params), status_of(error), headers)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
+
+from servicekit.tls import Tls
 
 log = structlog.get_logger()
 
@@ -20,9 +23,18 @@ CUT_S = 2.0  # for answers that were cut to say so
 
 
 class HttpServer:
-    """Serves `app` at a socket that listens. Owns both; `cut` ends the answers under way."""
+    """Serves `app` at a socket that listens. Owns both; `cut` ends the answers under way.
 
-    def __init__(self, listener: socket.socket, app: FastAPI, cut: asyncio.Event) -> None:
+    Without `tls` in the open.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        app: FastAPI,
+        cut: asyncio.Event,
+        tls: Tls | None = None,
+    ) -> None:
         self._listener = listener
         self._cut = cut
         self._running: asyncio.Task[None] | None = None
@@ -36,6 +48,7 @@ class HttpServer:
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
+                **_tls_settings(tls),
             )
         )
 
@@ -57,6 +70,17 @@ class HttpServer:
             await asyncio.wait((self._running,), timeout=CUT_S)
             self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
+
+
+def _tls_settings(tls: Tls | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    return {
+        "ssl_certfile": tls.cert,
+        "ssl_keyfile": tls.key,
+        "ssl_ca_certs": tls.client_ca,
+        "ssl_cert_reqs": ssl.CERT_NONE if tls.client_ca is None else ssl.CERT_REQUIRED,
+    }
 
 
 class _Server(uvicorn.Server):

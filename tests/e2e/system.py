@@ -37,6 +37,7 @@ class System:
         self.run_dir = run_dir
         self.address = f"127.0.0.1:{free_port()}"
         self.http_address = f"127.0.0.1:{free_port()}"
+        self.admin_address = f"127.0.0.1:{free_port()}"
         self.cache_address = f"unix:{run_dir}/cache.sock"
         self.runner_address = f"unix:{run_dir}/runner.sock"
         self._runner_front = runner_front or self.runner_address
@@ -55,7 +56,7 @@ class System:
             "cachesvc": ["--listen", self.cache_address, "--runner", self._runner_front],
             "gateway": [
                 *("--listen", self.address, "--http", self.http_address),
-                *("--cache", self.cache_address, *model),
+                *("--admin", self.admin_address, "--cache", self.cache_address, *model),
             ],
         }
         owners = {
@@ -89,6 +90,15 @@ class System:
     def kill(self, name: str) -> None:
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The runner stands still while the context lasts, so that no answer ends."""
+        self.processes["runnersvc"].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.processes["runnersvc"].send_signal(signal.SIGCONT)
 
     def stop(self) -> dict[str, int]:
         """Exit codes after SIGTERM, front to back."""

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import grpc
 import pytest
+from pagewire.v1 import inference_pb2_grpc
 from pagewire.v1.inference_pb2 import CancelRequest, CompleteRequest
 
 from servicekit.errors import Reason
 from tests.cachesvc.rpc import failure_of
+from tests.e2e.second_gateway import second_gateway
 from tests.e2e.system import System, greedy, ids_of, running
 from tests.e2e.tiny_model import clear_prompt
 
@@ -144,6 +146,19 @@ async def test_a_deadline_ends_the_request_and_gives_its_pages_back(tiny: System
     stats = await tiny.settled()
     assert stats.free_pages + stats.evictable_pages == stats.num_pages
     assert stats.cancelled_total > before
+
+
+async def test_an_answer_that_takes_too_long_is_ended_and_gives_its_pages_back(
+    tiny: System, tmp_path: Path
+) -> None:
+    with second_gateway(tiny, tmp_path, "--max-request-s", "0.05") as gateway:
+        async with grpc.aio.insecure_channel(gateway.address) as channel:
+            stub = inference_pb2_grpc.InferenceServiceStub(channel)
+            with tiny.held():  # four run, eight wait
+                calls = [stub.Generate(greedy([1, 2, nth], 200)) for nth in range(12)]
+                failures = await asyncio.gather(*(failure_of(call) for call in calls))
+        await tiny.settled()
+    assert {failure.reason for failure in failures} == {Reason.DEADLINE_EXCEEDED}
 
 
 @pytest.mark.parametrize("include_stop", [False, True])

@@ -256,7 +256,7 @@ def serve_tiny(
     tiny_dir: Path, address: str, socket_dir: Path, http_address: str = "off"
 ) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "gateway.cli", "serve", str(tiny_dir), "--listen", address]
-    command += ["--http", http_address]
+    command += ["--http", http_address, "--admin", f"unix:{socket_dir}/admin.sock"]
     settings = ["--socket-dir", str(socket_dir), "--num-threads", "1", "--log-level", "warning"]
     with subprocess.Popen([*command, *settings], stdout=subprocess.PIPE, text=True) as serve:
         try:

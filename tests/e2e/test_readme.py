@@ -24,6 +24,7 @@ INVALID = '"temperature": -1'
 def run(command: str, grpcurl_path: str, system: System) -> subprocess.CompletedProcess[str]:
     places = {
         "127.0.0.1:50051": system.address,
+        "127.0.0.1:50052": system.admin_address,
         "/tmp/pw/cache.sock": system.cache_address.removeprefix("unix:"),
         "/tmp/pw/runner.sock": system.runner_address.removeprefix("unix:"),
     }
@@ -36,7 +37,7 @@ def run(command: str, grpcurl_path: str, system: System) -> subprocess.Completed
 
 
 def test_the_readme_shows_examples() -> None:
-    assert len(COMMANDS) == 17
+    assert len(COMMANDS) == 19
 
 
 @pytest.mark.parametrize("command", COMMANDS)

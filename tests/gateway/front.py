@@ -13,6 +13,7 @@ from pagewire.v1 import cache_pb2, inference_pb2_grpc, model_pb2_grpc
 
 from gateway.answering import Answering
 from gateway.cache_client import CacheClient
+from gateway.intake import Intake
 from gateway.live_requests import LiveRequests
 from gateway.model_service import ModelService
 from gateway.served_model import ServedModel
@@ -39,7 +40,11 @@ class Front:
 
 @asynccontextmanager
 async def served_front(
-    model_dir: Path, socket: Path, max_stall_s: float | None = None
+    model_dir: Path,
+    socket: Path,
+    intake: Intake | None = None,
+    *,
+    max_stall_s: float | None = None,
 ) -> AsyncIterator[Front]:
     """The services of the model in `model_dir`, called "tiny"; the manager listens at `socket`."""
     cache, changed = FakeCache(), asyncio.Event()
@@ -50,7 +55,7 @@ async def served_front(
             await cache.next("open")
             await changed.wait()
             live, totals = LiveRequests(), Totals()
-            answering = Answering(client, tokenizer, live, totals)
+            answering = Answering(client, tokenizer, live, totals, intake)
             servicers = (
                 InferenceService(answering, tokenizer, "tiny", live, totals),
                 ModelService(client, ServedModel.read(model_dir, "tiny", tokenizer), CREATED_S),

@@ -12,6 +12,7 @@ from pagewire.v1 import inference_pb2_grpc
 
 from gateway.chat_client import ChatClient, ChatParams
 from gateway.chat_shell import Answered, ChatEvent, Lost, Turn
+from gateway.connection import Connection
 from servicekit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -19,7 +20,7 @@ from servicekit.errors import (
     Reason,
     Unavailable,
 )
-from tests.cachesvc.rpc import channel_to, served
+from tests.cachesvc.rpc import served
 
 TOKENS = {1: "The", 2: " sky", 3: " is", 4: " blue", 5: "."}
 GONE = Unavailable(Reason.SESSION_LOST, "the server went away")
@@ -66,7 +67,7 @@ async def events_of(service: BrokenService, waits_s: list[float] | None = None) 
     add = inference_pb2_grpc.add_InferenceServiceServicer_to_server
     params = ChatParams("sky", max_tokens=9, temperature=0.5)
     async with served(add, service) as address:
-        client = ChatClient(lambda: channel_to(address), params, sleep)
+        client = ChatClient(Connection(address), params, sleep)
         return [event async for event in client.answer([Turn("user", "Sky?")], seed=7)]
 
 

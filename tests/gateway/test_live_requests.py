@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
+
 import pytest
 
+from gateway.caller import is_called_by
 from gateway.live_requests import CancelledIds, LiveRequests
 from servicekit.errors import AlreadyExists, Cancelled, InvalidArgument, Reason
 
@@ -17,6 +20,19 @@ def test_a_name_is_taken_while_its_answer_is_under_way_and_free_afterwards() -> 
             pass
     with live.claimed("a") as again:
         assert again.request_id == "a"
+
+
+def test_callers_neither_share_names_nor_cancel_each_other() -> None:
+    live = LiveRequests()
+
+    def claim_and_cancel() -> CancelledIds:
+        is_called_by("bob")
+        with live.claimed("a"):
+            return live.cancel(["a", "alices"])
+
+    with live.claimed("a"), live.claimed("alices"):
+        assert copy_context().run(claim_and_cancel) == CancelledIds(["a"], ["alices"])
+        assert live.cancel(["a"]) == CancelledIds(["a"], [])
 
 
 def test_empty_names_are_made_up_and_differ() -> None:

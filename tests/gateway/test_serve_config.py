@@ -31,6 +31,10 @@ VALUES = {
     "aging_s": 2.0,
     "served_name": "x",
     "record": "r",
+    "api_key_file": "k",
+    "tls_cert": "c",
+    "tls_key": "c",
+    "tls_client_ca": "c",
 }
 METRICS = {"cache_metrics": "h:1", "runner_metrics": "h:2"}
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from pagewire.v1 import cache_pb2
+from pagewire.v1 import cache_pb2, sampling_pb2
 from pagewire.v1 import inference_pb2 as pb
 from pagewire.v1.sampling_pb2 import SamplingParams
 
+from gateway.intake import Intake
 from servicekit.errors import DeadlineExceeded, Reason, ResourceExhausted
 from servicekit.status import error_of
 from tests.cachesvc.rpc import failure_of
@@ -20,6 +21,8 @@ from tests.gateway.tiny_tokenizers import BACKENDS, save_model_dir
 
 TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 QUESTION = pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5, 6]))
+CHAT = pb.ChatRequest(messages=[pb.ChatMessage(role="user", content="Hi")])
+INVALID = pb.CompleteRequest(text="Hi", sampling=sampling_pb2.SamplingParams(temperature=-1))
 
 
 async def test_deadline_and_trace_context_of_the_caller_reach_the_manager(front: Front) -> None:
@@ -243,3 +246,41 @@ async def test_an_answer_that_nobody_reads_is_cancelled_and_counted(tmp_path: Pa
         assert (await failure_of(call)).reason is Reason.READER_STALLED
         assert front.totals.requests == {("Generate", "CANCELLED"): 1}
         assert front.totals.live_answers == 0
+
+
+@pytest.mark.parametrize("own_s", [None, 100])
+async def test_an_answer_that_takes_too_long_is_a_deadline_and_leaves_the_manager(
+    tmp_path: Path, own_s: float | None
+) -> None:
+    """Whichever is shorter: ours, here."""
+    model_dir = save_model_dir(tmp_path / "tokenizer", BACKENDS["byte_level"]())
+    async with served_front(model_dir, tmp_path / "c", Intake(max_request_s=0.2)) as front:
+        call = front.stub.Generate(QUESTION, timeout=own_s)
+        submit = await front.cache.next("submit")
+        front.cache.responses.put_nowait(accepted(submit.key))
+        front.cache.responses.put_nowait(tokens(submit.key, 7))
+        failure = await failure_of(call)
+        assert (await front.cache.next("cancel")).key == submit.key
+    assert isinstance(failure, DeadlineExceeded)
+    assert "max_request_s 0.2" in failure.message
+
+
+async def test_live_requests_are_bounded_and_counted_down_however_they_end(tmp_path: Path) -> None:
+    model_dir = save_model_dir(tmp_path / "tokenizer", BACKENDS["byte_level"]())
+    intake = Intake(max_live_requests=1)
+    async with served_front(model_dir, tmp_path / "c", intake) as front:
+        first = front.stub.Generate(QUESTION)
+        await front.cache.next("submit")
+        refused = await failure_of(front.stub.Chat(CHAT))
+        assert isinstance(refused, ResourceExhausted)
+        assert refused.metadata == {"live_requests": "1", "max_live_requests": "1"}
+        first.cancel()
+        await front.cache.next("cancel")
+        with pytest.raises(grpc.aio.AioRpcError, match="temperature"):
+            await front.stub.Complete(INVALID)
+        second = front.stub.Generate(QUESTION)
+        submit = await front.cache.next("submit")
+        front.cache.responses.put_nowait(accepted(submit.key))
+        front.cache.responses.put_nowait(finished(submit.key, cache_pb2.FINISH_CAUSE_MAX_TOKENS))
+        assert [reply async for reply in second][-1].HasField("finished")
+        assert intake.live_requests == 0

@@ -22,6 +22,8 @@ from pagewire.v1 import cache_pb2_grpc
 from servicekit.errors import SetupError
 from servicekit.health_check import is_serving
 from servicekit.host import ServiceHost
+from servicekit.tls import Tls
+from tests.servicekit.certificates import write_certificates
 
 NAME = "pagewire.v1.CacheService"
 SERVING = health.HealthCheckResponse.SERVING
@@ -147,6 +149,30 @@ async def test_a_directory_that_cannot_be_made_is_refused_by_its_path(directory:
     host = ServiceHost(f"unix:{directory / 'file' / 'a.sock'}", [NAME])
     with pytest.raises(SetupError, match=str(directory / "file" / "a.sock")):
         await host.start()
+    await host.stop(0)
+
+
+async def test_with_tls_only_who_trusts_the_certificate_is_answered(directory: Path) -> None:
+    write_certificates(directory)
+    tls = Tls.read(str(directory / "server.cert"), str(directory / "server.key"), None)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    host = ServiceHost(address, [NAME], tls=tls)
+    await host.start()
+    trusting = grpc.ssl_channel_credentials((directory / "ca").read_bytes())
+    async with grpc.aio.secure_channel(address, trusting) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        assert (await stub.Check(health.HealthCheckRequest())).status == NOT_SERVING
+    assert not await asyncio.to_thread(is_serving, address)
+    for credentials in (grpc.ssl_channel_credentials(), None):
+        channel = (
+            grpc.aio.insecure_channel(address)
+            if credentials is None
+            else grpc.aio.secure_channel(address, credentials)
+        )
+        async with channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+                await health_pb2_grpc.HealthStub(channel).Check(health.HealthCheckRequest())
     await host.stop(0)
 
 

@@ -65,7 +65,7 @@ class GenerateRequest(_message.Message):
     text: _builtins.str
     """text is tokenized with exactly one BOS where the model has one."""
     request_id: _builtins.str
-    """request_id is the client's label, at most 256 characters. Two live requests of one gateway never share one. Empty: the gateway makes one up."""
+    """request_id is the client's label, at most 256 characters. Two live requests of one gateway and API key never share one. Empty: the gateway makes one up."""
     priority: _builtins.int
     """priority is the class, -100 to 100: higher ones are admitted first and preempted last. A request that waits gains on all that come
     later, so that nothing starves. Absent: 0.

@@ -29,7 +29,9 @@ class InferenceServiceStub:
     """InferenceService is the public surface: text or token ids in, text and token ids out.
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
-    NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+    UNAUTHENTICATED MISSING_API_KEY, INVALID_API_KEY (where the server wants the metadata "authorization: Bearer KEY");
+    NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
+    TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
@@ -76,7 +78,9 @@ class InferenceServiceServicer:
     """InferenceService is the public surface: text or token ids in, text and token ids out.
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
-    NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+    UNAUTHENTICATED MISSING_API_KEY, INVALID_API_KEY (where the server wants the metadata "authorization: Bearer KEY");
+    NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
+    TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """
@@ -122,8 +126,9 @@ class InferenceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Cancel ends live requests of this gateway, whoever sent them: their calls end with CANCELLED after the tokens that came before,
-        and their pages go back with the next plan. Their ids are free at once, so a retry is safe, but ends a successor of that id too.
+        """Cancel ends live requests of this gateway, whoever sent them with the caller's API key (where there are keys): their calls end with
+        CANCELLED after the tokens that came before, and their pages go back with the next plan. Their ids are free at once, so a retry is
+        safe, but ends a successor of that id too.
         Errors: INVALID_ARGUMENT INVALID_FIELD.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -175,7 +180,9 @@ class InferenceService:
     """InferenceService is the public surface: text or token ids in, text and token ids out.
     Failures are statuses with one google.rpc.ErrorInfo of domain "pagewire", whose metadata names the field at fault. Common to all RPCs:
     Errors: INVALID_ARGUMENT EMPTY_PROMPT, PROMPT_TOO_LONG, CONTEXT_TOO_LONG, PROMPT_EXCEEDS_POOL, INVALID_FIELD, TOKEN_OUT_OF_VOCAB;
-    NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE;
+    UNAUTHENTICATED MISSING_API_KEY, INVALID_API_KEY (where the server wants the metadata "authorization: Bearer KEY");
+    NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
+    TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
     """

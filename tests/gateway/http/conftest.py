@@ -11,9 +11,11 @@ import httpx2
 import pytest
 
 from gateway.answering import Answering
+from gateway.api_keys import ApiKeys
 from gateway.cache_client import CacheClient
 from gateway.http.app import create_app
 from gateway.http.front import Front
+from gateway.intake import Intake
 from gateway.live_requests import LiveRequests
 from gateway.served_model import ServedModel
 from gateway.tokenizer import Tokenizer
@@ -46,7 +48,13 @@ async def surface(tokenizer: Tokenizer, tmp_path: Path) -> AsyncIterator[Surface
 
 @asynccontextmanager
 async def surface_over(
-    cache: FakeCache, tokenizer: Tokenizer, socket: Path, max_stall_s: float = 60
+    cache: FakeCache,
+    tokenizer: Tokenizer,
+    socket: Path,
+    *,
+    max_stall_s: float = 60,
+    intake: Intake | None = None,
+    keys: ApiKeys | None = None,
 ) -> AsyncIterator[Surface]:
     changed = asyncio.Event()
     async with served(cache, socket) as address:
@@ -60,11 +68,11 @@ async def surface_over(
                 created_s=CREATED_S,
                 tokenizer=tokenizer,
                 chain=client,
-                answering=Answering(client, tokenizer, LiveRequests(), totals),
+                answering=Answering(client, tokenizer, LiveRequests(), totals, intake),
                 totals=totals,
                 max_stall_s=max_stall_s,
             )
-            app = create_app(front, MAX_MESSAGE_BYTES)
+            app = create_app(front, MAX_MESSAGE_BYTES, keys)
             async with httpx2.AsyncClient(
                 transport=httpx2.ASGITransport(app), base_url="http://gateway"
             ) as http:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -16,9 +17,11 @@ import httpx2
 import pytest
 from tokenizers import Tokenizer as Backend
 
+from gateway.api_keys import ApiKeys
 from gateway.http.server import HttpServer
 from gateway.tcp_listener import listener
 from gateway.tokenizer import Tokenizer
+from servicekit.tls import Tls
 from tests.gateway.fake_cache import FakeCache, tokens
 from tests.gateway.front import accepted
 from tests.gateway.http.conftest import surface_over
@@ -30,6 +33,7 @@ from tests.gateway.http.surface import (
     Surface,
     error_of,
 )
+from tests.servicekit.certificates import write_certificates
 
 SMALL_BYTES = 4096
 
@@ -42,11 +46,13 @@ async def served(surface: Surface) -> AsyncIterator[tuple[Surface, str]]:
 
 
 @asynccontextmanager
-async def serving(surface: Surface) -> AsyncIterator[tuple[HttpServer, str]]:
+async def serving(
+    surface: Surface, tls: Tls | None = None
+) -> AsyncIterator[tuple[HttpServer, str]]:
     bound = listener("127.0.0.1:0", "--http")
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SMALL_BYTES)
     host, port = bound.getsockname()
-    server = HttpServer(bound, surface.app, surface.front.cut)
+    server = HttpServer(bound, surface.app, surface.front.cut, tls)
     server.start()
     try:
         yield server, f"{host}:{port}"
@@ -197,6 +203,37 @@ async def test_case_8_7_who_sends_too_much_hears_so(
             response = await client.post(CHAT, content=content)
             assert response.status_code == 413
             assert error_of(response)["code"] == "message_too_large"
+
+
+@pytest.mark.parametrize("num_bytes", [100, 10 * MAX_MESSAGE_BYTES])
+async def test_who_sends_much_without_a_key_hears_so(
+    tokenizer: Tokenizer, tmp_path: Path, num_bytes: int
+) -> None:
+    keys = ApiKeys({"alice": "alice-0123456789"})
+    async with (
+        surface_over(FakeCache(), tokenizer, tmp_path / "c", keys=keys) as surface,
+        serving(surface) as (_, address),
+        httpx2.AsyncClient(base_url=f"http://{address}") as client,
+    ):
+        for _ in range(2):
+            response = await client.post(CHAT, content=b"x" * num_bytes)
+            assert response.status_code == 401
+
+
+async def test_with_tls_whoever_trusts_the_certificate_is_answered(
+    surface: Surface, tmp_path: Path
+) -> None:
+    write_certificates(tmp_path)
+    tls = Tls.read(str(tmp_path / "server.cert"), str(tmp_path / "server.key"), None)
+    async with serving(surface, tls) as (_, address):
+        trusting = ssl.create_default_context(cafile=tmp_path / "ca")
+        async with httpx2.AsyncClient(verify=trusting) as client:
+            assert (await client.get(f"https://{address}/health")).status_code == 200
+            with pytest.raises(httpx2.TransportError):
+                await client.get(f"http://{address}/health")
+        async with httpx2.AsyncClient() as client:
+            with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                await client.get(f"https://{address}/health")
 
 
 async def test_who_asks_before_sending_too_much_need_not_send_it(

@@ -1,0 +1,72 @@
+"""How a command reaches a server: address, API key, TLS. One set of flags for all commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from gateway.api_keys import read_api_keys
+from gateway.serve_config import DEFAULT_ADDRESS
+from servicekit.errors import SetupError
+from servicekit.tls import check_authorities, check_pair
+
+API_KEY_VARIABLE = "PAGEWIRE_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """`api_key` goes along with each call whose metadata is `metadata`."""
+
+    address: str
+    api_key: str | None = None
+    credentials: grpc.ChannelCredentials | None = None  # None: no TLS
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        return () if self.api_key is None else (("authorization", f"Bearer {self.api_key}"),)
+
+    def channel(self) -> grpc.aio.Channel:
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(self.address)
+        return grpc.aio.secure_channel(self.address, self.credentials)
+
+
+def add_connection_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--address", default=DEFAULT_ADDRESS, help=f"server to ask [{DEFAULT_ADDRESS}]"
+    )
+    parser.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        help=f"its first key is sent, from a line KEY or NAME:KEY [${API_KEY_VARIABLE}]",
+    )
+    parser.add_argument("--tls", action="store_true", help="the server has TLS")
+    parser.add_argument("--tls-ca", metavar="FILE", help="who signed its certificate; means --tls")
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate of this client, for mTLS")
+    parser.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert")
+
+
+def connection_of(options: argparse.Namespace) -> Connection:
+    """What the flags say. Errors: SetupError for files that are not what they should be."""
+    api_key = os.environ.get(API_KEY_VARIABLE)
+    if options.api_key_file is not None:
+        api_key = next(iter(read_api_keys(options.api_key_file).values()))
+    return Connection(options.address, api_key, _credentials(options))
+
+
+def _credentials(options: argparse.Namespace) -> grpc.ChannelCredentials | None:
+    ca, cert, key = options.tls_ca, options.tls_cert, options.tls_key
+    if (cert is None) != (key is None):
+        raise SetupError("--tls-cert and --tls-key go together")
+    if ca is None and cert is None and not options.tls:
+        return None
+    if ca is not None:
+        check_authorities("--tls-ca", ca)
+    if cert is not None:
+        check_pair(cert, key)
+    files = (None if path is None else Path(path).read_bytes() for path in (ca, key, cert))
+    return grpc.ssl_channel_credentials(*files)
