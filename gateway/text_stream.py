@@ -36,11 +36,13 @@ class TextStream:
         stop_strings: Sequence[str] = (),
         *,
         include_stop: bool = False,
+        whole_ids: bool = False,
         skip_special_tokens: bool = True,
         end_token_ids: frozenset[int] | None = None,
         shown_ids: frozenset[int] = frozenset(),
     ) -> None:
-        """`include_stop` is that of StopStrings. `end_token_ids` are the tokenizer's unless given;
+        """`include_stop` is that of StopStrings; with `whole_ids` an id that a stop string cuts is
+        delivered too. `end_token_ids` are the tokenizer's unless given;
         `shown_ids` have their text even if they are special. InvalidArgument when a stop string is
         empty.
         """
@@ -51,6 +53,7 @@ class TextStream:
             textless_ids=tokenizer.end_token_ids if end_token_ids is None else end_token_ids,
             shown_ids=shown_ids,
         )
+        self._whole_ids = whole_ids
         self._stops = StopStrings(stop_strings, include_stop=include_stop)
         self._undelivered: deque[int] = deque()
         self._spans: deque[TextSpan] = deque()  # of the first of the undelivered
@@ -119,10 +122,15 @@ class TextStream:
         return span.start < min(span.end, self._released_chars)
 
     def _deliver(self) -> list[int]:
-        """Takes out the ids whose text is wholly released."""
+        """Takes out the ids whose text is wholly released, or when stopped those to be kept."""
         ids = []
-        while self._spans and self._spans[0].end <= self._released_chars:
+        while self._spans and self._is_due(self._spans[0]):
             self._spans.popleft()
             ids.append(self._undelivered.popleft())
-        self._delivered_tokens += len(ids)
+            self._delivered_tokens += 1
         return ids
+
+    def _is_due(self, span: TextSpan) -> bool:
+        if span.end <= self._released_chars:
+            return True
+        return self._whole_ids and self._delivered_tokens < self._kept_when_stopped
