@@ -22,7 +22,7 @@ from gateway.token_logprob import TokenLogprob
 from gateway.tokenizer import ChatMessage, Tokenizer
 from gateway.totals import Totals
 from gateway.traceparent import traceparent_of
-from servicekit.errors import InvalidArgument, PagewireError, Reason
+from servicekit.errors import InvalidArgument, Reason
 from servicekit.sampling_codec import decode_sampling
 
 AnyRequest: TypeAlias = pb.GenerateRequest | pb.ChatRequest | pb.CompleteRequest
@@ -123,22 +123,12 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
         self, rpc: str, request: AnyRequest, context: Any
     ) -> AsyncGenerator[Event, None]:
         """Those of the answer. The call counts under `rpc` and the code that it ends with."""
-        code = "CANCELLED"  # unless it ends otherwise
-        try:
+        with self._totals.request(rpc):
             check_served(request.model, self._model_name)
             make = partial(self._generation_request, request, context)
             async with aclosing(self._answering.events_of(request.request_id, make)) as events:
                 async for event in events:
                     yield event
-            code = "OK"
-        except PagewireError as failure:
-            code = failure.code_name
-            raise
-        except Exception:
-            code = "INTERNAL"
-            raise
-        finally:
-            self._totals.requests[rpc, code] += 1
 
     async def _generation_request(
         self, request: AnyRequest, context: Any, request_id: str

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from gateway.generation import Event, Finished, Started
 from gateway.text_stream import Delta
+from servicekit.errors import PagewireError
 
 FIRST_TOKEN_BOUNDS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 NEXT_TOKEN_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -43,6 +44,22 @@ class Totals:
         self.completion_tokens = 0
         self.first_token = Times(FIRST_TOKEN_BOUNDS_S)  # from the request on
         self.next_token = Times(NEXT_TOKEN_BOUNDS_S)  # from the token before it on
+
+    @contextmanager
+    def request(self, surface: str) -> Iterator[None]:
+        """Counts a request, when the context ends, with the code that it ends with."""
+        code = "CANCELLED"  # unless it ends otherwise
+        try:
+            yield
+            code = "OK"
+        except PagewireError as failure:
+            code = failure.code_name
+            raise
+        except Exception:
+            code = "INTERNAL"
+            raise
+        finally:
+            self.requests[surface, code] += 1
 
     @contextmanager
     def answer(self) -> Iterator[Callable[[Event], None]]:
