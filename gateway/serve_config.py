@@ -38,7 +38,7 @@ CACHE_SETTINGS = (
 )
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:8000"
 NO_HTTP = "off"
-GATEWAY_SETTINGS = ("served_name", "load_format", "max_message_bytes", "grace_s")
+GATEWAY_SETTINGS = ("served_name", "smg", "load_format", "max_message_bytes", "grace_s")
 RUNNER_NAMES = {"runner_metrics": "metrics", "step_budget_tokens": "max_step_tokens"}  # else ours
 CACHE_NAMES = {"cache_metrics": "metrics"}
 
@@ -53,6 +53,7 @@ class ServeConfig:
         "directory for the sockets between the services; a fresh one when not given", None
     )
     served_name: str | None = setting("name that requests may call the model by", None)
+    smg: bool = setting("speak vllm.grpc.engine.VllmEngine too, for the router smg", False)
     device: str | None = setting("cpu or cuda", None)
     dtype: str | None = setting("float32, bfloat16 or float16", None)
     load_format: str | None = setting("safetensors, or dummy: random weights", None)
@@ -85,13 +86,17 @@ class ServeConfig:
         given = {
             name: value
             for name, value in dataclasses.asdict(self).items()
-            if name in names and value is not None
+            if name in names and value is not None and value is not False
         }
         return [
             part
             for name, value in given.items()
-            for part in (_option(renamed.get(name, name)), str(value))
+            for part in _given(_option(renamed.get(name, name)), value)
         ]
+
+
+def _given(option: str, value: object) -> tuple[str, ...]:
+    return (option,) if value is True else (option, str(value))
 
 
 def _option(name: str) -> str:

@@ -25,6 +25,7 @@ from servicekit.host import ServiceHost
 from servicekit.model_dir import fingerprint
 
 SERVICE_NAMES = ("pagewire.v1.InferenceService", "pagewire.v1.ModelService")
+SMG_NAMES = ("vllm.grpc.engine.VllmEngine",)
 
 
 async def serve(config: GatewayConfig) -> None:
@@ -34,7 +35,8 @@ async def serve(config: GatewayConfig) -> None:
     http_socket = None if config.http is None else listener(config.http, "--http")
     model_dir = Path(config.model)
     changed = asyncio.Event()
-    host = ServiceHost(config.listen, SERVICE_NAMES, config.max_message_bytes)
+    names = SERVICE_NAMES + (SMG_NAMES if config.smg else ())
+    host = ServiceHost(config.listen, names, config.max_message_bytes)
     tokenizer = Tokenizer.load(model_dir)
     client = CacheClient(config.cache, fingerprint(model_dir, config.load_format), changed.set)
     model = ServedModel.read(model_dir, config.served_name or tokenizer.model_name, tokenizer)
@@ -47,16 +49,20 @@ async def serve(config: GatewayConfig) -> None:
     model_pb2_grpc.add_ModelServiceServicer_to_server(
         ModelService(client, model, created_s=created_s), host.grpc_server
     )
+    front = Front(
+        model=model,
+        created_s=int(created_s),
+        tokenizer=tokenizer,
+        chain=client,
+        answering=answering,
+        totals=totals,
+    )
+    if config.smg:
+        from gateway.smg.service import add_engine  # needs the extra
+
+        add_engine(host.grpc_server, front, live, model_dir, config.cache)
     http: HttpServer | None = None
     if http_socket is not None:
-        front = Front(
-            model=model,
-            created_s=int(created_s),
-            tokenizer=tokenizer,
-            chain=client,
-            answering=answering,
-            totals=totals,
-        )
         http = HttpServer(http_socket, create_app(front, config.max_message_bytes), front.cut)
     await host.start(config.parent_fd)
 

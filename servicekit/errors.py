@@ -11,6 +11,7 @@ No gRPC in here: `status.py` translates.
     ├── Unavailable          try again later
     ├── DeadlineExceeded     the caller's time was over
     ├── Cancelled            somebody said that nobody wants it
+    ├── Unimplemented        a protocol of others has it, and we do not
     └── Internal             our own fault
     SetupError               a process cannot start: printed as one sentence, exit code 2
     FatalError               a process cannot go on: printed as one sentence, exit code 1
@@ -49,6 +50,7 @@ class Reason(StrEnum):
     QUEUE_FULL = "QUEUE_FULL"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     CANCELLED = "CANCELLED"
+    NOT_SERVED = "NOT_SERVED"
     SESSION_LOST = "SESSION_LOST"
     PLAN_REFUSED = "PLAN_REFUSED"
     INTERNAL = "INTERNAL"
@@ -102,6 +104,10 @@ class DeadlineExceeded(PagewireError):
 
 class Cancelled(PagewireError):
     code_name = "CANCELLED"
+
+
+class Unimplemented(PagewireError):
+    code_name = "UNIMPLEMENTED"
 
 
 class Internal(PagewireError):

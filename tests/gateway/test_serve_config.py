@@ -31,6 +31,7 @@ VALUES = {
     "aging_s": 2.0,
     "served_name": "x",
     "record": "r",
+    "smg": True,
 }
 METRICS = {"cache_metrics": "h:1", "runner_metrics": "h:2"}
 
