@@ -5,28 +5,22 @@ from __future__ import annotations
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
 from gateway.http.front import Front
-from servicekit.errors import Reason, Unavailable
 
 SERVER_TYPE = "vllm-grpc"  # the protocol's name for who speaks it
 NO_PATH = "/dev/null"  # no model's name, so that no router looks for it in a hub
 
 
 def about_model(front: Front) -> pb.GetModelInfoResponse:
-    """Errors: Unavailable before the first runner, whose limits are part of it: a router asks once
-    and remembers.
+    """The context length is 0, not known, before the first runner: a router asks once, and one that
+    gets no answer serves a model without a name.
     """
-    max_seq_len = front.max_seq_len
-    if max_seq_len is None:
-        raise Unavailable(
-            Reason.CHAIN_NOT_ATTACHED, "no runner was there yet: ask when health is SERVING"
-        )
     model = front.model
     return pb.GetModelInfoResponse(
         model_path=NO_PATH,
         tokenizer_path=NO_PATH,
         served_model_name=model.name,
         is_generation=True,
-        max_context_length=max_seq_len,
+        max_context_length=front.max_seq_len or 0,
         vocab_size=model.vocab_size,
         model_type=model.model_type,
         architectures=[model.architecture] if model.architecture else [],

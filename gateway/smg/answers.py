@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
-from gateway.generation import Event, Finished, Started
+from gateway.generation import Event, Finished, FinishReason, Started
 from gateway.text_stream import Delta
 from gateway.token_logprob import TokenLogprob
 
-REASONS = {"STOP": "stop", "LENGTH": "length"}  # by FinishReason
+REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length"}
 
 
 class Answer:
@@ -60,7 +60,7 @@ class Answer:
             whole.matched_stop_str = event.stop_string
         if event.stop_token_id is not None:
             whole.matched_token_id = event.stop_token_id
-        return self._ended(REASONS[event.reason.value], event.completion_tokens)
+        return self._ended(REASONS[event.reason], event.completion_tokens)
 
     def _ended(self, reason: str, completion_tokens: int) -> pb.GenerateResponse:
         self._whole.finish_reason = reason

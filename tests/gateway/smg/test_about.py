@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ from smg_grpc_proto.generated import common_pb2
 from transformers import AutoTokenizer
 
 from gateway.config import GatewayConfig
+from gateway.smg.about import about_model
 from gateway.smg.extra import check_installed
 from servicekit.errors import SetupError, Unimplemented
 from servicekit.status import error_of
@@ -34,6 +36,21 @@ async def test_the_model_is_described_with_the_limits_of_its_runner(worker: Work
         eos_token_ids=sorted(tokenizer.end_token_ids),
         bos_token_id=tokenizer.bos_token_id,
     )
+
+
+class Alone:
+    """A chain whose runner never came."""
+
+    serving = False
+    limits = None
+
+
+async def test_a_router_that_comes_before_the_runner_hears_all_but_the_limits(
+    worker: Worker,
+) -> None:
+    """Smg asks once: an error made it serve a model called "unknown" for as long as it ran."""
+    about = about_model(replace(worker.front, chain=Alone()))
+    assert (about.served_model_name, about.max_context_length) == ("tiny", 0)
 
 
 async def test_the_server_counts_its_live_answers(worker: Worker) -> None:
