@@ -7,7 +7,7 @@ from smg_grpc_proto import vllm_engine_pb2 as pb
 from gateway.http.front import Front
 
 SERVER_TYPE = "vllm-grpc"  # the protocol's name for who speaks it
-NO_PATH = "/dev/null"  # no model's name, so that no router looks for it in a hub
+NO_PATH = "/dev/null"  # is there and no tokenizer: smg then asks GetTokenizer, and no hub before
 
 
 def about_model(front: Front) -> pb.GetModelInfoResponse:

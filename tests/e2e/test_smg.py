@@ -9,6 +9,7 @@ wheel of it.
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -183,10 +184,18 @@ async def test_what_is_not_served_is_refused_by_name_through_the_router(smg: Asy
         await smg.chat.completions.create(**QUESTION, response_format={"type": "json_object"})
 
 
-def test_reflection_lists_the_service(router: Router, grpcurl_path: str) -> None:
-    command = [grpcurl_path, "-plaintext", router.gateway_address, "list"]
-    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "vllm.grpc.engine.VllmEngine" in listed.stdout.split()
-    command = [*command[:-1], "vllm.grpc.engine.VllmEngine/HealthCheck"]
-    answered = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert '"healthy": true' in answered.stdout
+def test_grpcurl_finds_and_calls_the_service(
+    router: Router, smollm2: System, grpcurl_path: str
+) -> None:
+    def called(what: str) -> str:
+        command = [grpcurl_path, "-plaintext", router.gateway_address, what]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    service = "vllm.grpc.engine.VllmEngine"
+    assert service in called("list").split()
+    assert json.loads(called(f"{service}/HealthCheck")) == {"healthy": True}
+    (load,) = json.loads(called(f"{service}/GetLoads"))["loads"]
+    stats = smollm2.stats()
+    assert load["max_total_num_tokens"] == stats.num_pages * stats.page_size
