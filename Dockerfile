@@ -42,7 +42,7 @@ COPY pyproject.toml README.md ./
 RUN pip install -q -c constraints.txt --no-build-isolation . && pip uninstall -q -y pagewire
 
 FROM light AS light-gateway
-RUN pip install -q -c constraints.txt --no-build-isolation '.[gateway]' && pip uninstall -q -y pagewire
+RUN pip install -q -c constraints.txt --no-build-isolation '.[gateway,smg]' && pip uninstall -q -y pagewire
 
 FROM light-gateway AS light-fetch
 RUN pip install -q -c constraints.txt --no-build-isolation '.[gateway,fetch]' && pip uninstall -q -y pagewire

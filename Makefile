@@ -28,8 +28,8 @@ GPU_PYTHON ?= python3
 MODEL := smollm2-135m-instruct
 BIN := .venv/bin
 BUILD_PACKAGES := hatchling editables setuptools wheel
-EVERYTHING := -e '.[runner,gateway,fetch,test,check]'
-WITHOUT_TORCH := -e '.[gateway,test]'
+EVERYTHING := -e '.[runner,gateway,smg,fetch,test,check]'
+WITHOUT_TORCH := -e '.[gateway,smg,test]'
 CHECKS := "ruff check" "ruff format --check" mypy lint-imports "buf lint" "python .ci/glossary.py"
 
 # $(call new_environment,DIRECTORY,CONSTRAINTS FILE)

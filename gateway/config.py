@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.local_address import is_local
+from gateway.smg.extra import check_installed
 from servicekit.config import setting
 from servicekit.errors import SetupError
 from servicekit.model_dir import LOAD_FORMATS, check_load_format
@@ -13,7 +14,9 @@ from servicekit.process import require_at_least
 
 @dataclass(frozen=True)
 class GatewayConfig:
-    """Read once in `__main__`. Errors: SetupError for a value out of range."""
+    """Read once in `__main__`. Errors: SetupError for a value out of range, or an extra that is
+    asked for and missing.
+    """
 
     listen: str = setting("public address, HOST:PORT or unix:PATH")
     cache: str = setting("address of cachesvc, unix:PATH or HOST:PORT")
@@ -22,6 +25,7 @@ class GatewayConfig:
     served_name: str | None = setting(
         "name that requests may call the model by; the directory's when not given", None
     )
+    smg: bool = setting("speak vllm.grpc.engine.VllmEngine too, for the router smg", False)
     load_format: str = setting("the runner's: safetensors, or dummy", LOAD_FORMATS[0])
     admin: str | None = setting(
         "address of AdminService, of this machine alone: 127.0.0.1:PORT or unix:PATH; none when "
@@ -58,6 +62,8 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         check_load_format(self.load_format)
+        if self.smg:
+            check_installed()
         require_at_least("max_message_bytes", self.max_message_bytes, 1024)
         require_at_least("grace_s", self.grace_s, 0)
         if self.max_live_requests is not None:

@@ -34,6 +34,7 @@ class GenerationRequest:
     ignore_eos: bool = False
     min_tokens: int = 0  # before so many, nothing ends the answer
     include_stop: bool = False  # in the text: the stop string, or the text of the stop token
+    whole_ids: bool = False  # deliver the token that a stop string cuts, too
     remaining_s: float | None = None  # until the caller's deadline; None: it has none
     traceparent: str = ""  # W3C trace context of the caller; "": none
     priority: int = 0
@@ -118,6 +119,7 @@ class Generation:
             request.stop_strings,
             include_stop=request.include_stop,
             min_tokens=request.min_tokens,
+            whole_ids=request.whole_ids,
             end_token_ids=self._stop_token_ids - shown_ids,
             shown_ids=shown_ids,
         )

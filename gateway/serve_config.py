@@ -44,6 +44,7 @@ DEFAULT_ADMIN_ADDRESS = "127.0.0.1:50052"
 NO_ADMIN = "off"
 GATEWAY_SETTINGS = (
     "served_name",
+    "smg",
     "load_format",
     "api_key_file",
     "tls_cert",
@@ -80,6 +81,7 @@ class ServeConfig:
         "directory for the sockets between the services; a fresh one when not given", None
     )
     served_name: str | None = setting("name that requests may call the model by", None)
+    smg: bool = setting("speak vllm.grpc.engine.VllmEngine too, for the router smg", False)
     device: str | None = setting("cpu or cuda", None)
     dtype: str | None = setting("float32, bfloat16 or float16", None)
     load_format: str | None = setting("safetensors, or dummy: random weights", None)
@@ -130,13 +132,17 @@ class ServeConfig:
         given = {
             name: value
             for name, value in dataclasses.asdict(self).items()
-            if name in names and value is not None
+            if name in names and value is not None and value is not False
         }
         return [
             part
             for name, value in given.items()
-            for part in (_option(renamed.get(name, name)), str(value))
+            for part in _given(_option(renamed.get(name, name)), value)
         ]
+
+
+def _given(option: str, value: object) -> tuple[str, ...]:
+    return (option,) if value is True else (option, str(value))
 
 
 def _option(name: str) -> str:

@@ -35,6 +35,7 @@ from servicekit.tls import Tls
 log = structlog.get_logger()
 
 SERVICE_NAMES = ("pagewire.v1.InferenceService", "pagewire.v1.ModelService")
+SMG_NAMES = ("vllm.grpc.engine.VllmEngine",)
 
 
 async def serve(config: GatewayConfig) -> None:
@@ -48,10 +49,11 @@ async def serve(config: GatewayConfig) -> None:
     http_socket = None if config.http is None else listener(config.http, "--http")
     model_dir = Path(config.model)
     changed = asyncio.Event()
+    names = SERVICE_NAMES + (SMG_NAMES if config.smg else ())
     live, totals = LiveRequests(), Totals()
     host = ServiceHost(
         config.listen,
-        SERVICE_NAMES,
+        names,
         config.max_message_bytes,
         max_stall_s=MAX_STALL_S,
         interceptors=[] if keys is None else [KeyInterceptor(keys, totals)],
@@ -69,16 +71,20 @@ async def serve(config: GatewayConfig) -> None:
     model_pb2_grpc.add_ModelServiceServicer_to_server(
         ModelService(client, model, created_s=created_s), host.grpc_server
     )
+    front = Front(
+        model=model,
+        created_s=int(created_s),
+        tokenizer=tokenizer,
+        chain=client,
+        answering=answering,
+        totals=totals,
+    )
+    if config.smg:
+        from gateway.smg.service import add_engine  # needs the extra
+
+        add_engine(host.grpc_server, front, live, model_dir, config.cache)
     http: HttpServer | None = None
     if http_socket is not None:
-        front = Front(
-            model=model,
-            created_s=int(created_s),
-            tokenizer=tokenizer,
-            chain=client,
-            answering=answering,
-            totals=totals,
-        )
         app = create_app(front, config.max_message_bytes, keys)
         http = HttpServer(http_socket, app, front.cut, tls)
     async with admin_port(config, client, intake, host) as hosts:

@@ -120,6 +120,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     async def _events(
         self, rpc: str, request: AnyRequest, context: Any
     ) -> AsyncGenerator[Event, None]:
+        """Those of the answer. The call counts under `rpc` and the code that it ends with."""
         with self._totals.request(rpc):
             check_served(request.model, self._model_name)
             make = partial(self._generation_request, request, context)

@@ -55,14 +55,16 @@ class TextStream:
         *,
         include_stop: bool = False,
         min_tokens: int = 0,
+        whole_ids: bool = False,
         skip_special_tokens: bool = True,
         end_token_ids: frozenset[int] | None = None,
         shown_ids: frozenset[int] = frozenset(),
     ) -> None:
         """`include_stop` is that of StopStrings, which look at what comes after the text of the
-        first `min_tokens` alone: an answer that one ends has no fewer. `end_token_ids` are the
-        tokenizer's unless given; `shown_ids` have their text even if they are special.
-        InvalidArgument when a stop string is empty.
+        first `min_tokens` alone: an answer that one ends has no fewer. With `whole_ids` an id that
+        a stop string cuts is delivered too. `end_token_ids` are the tokenizer's unless given;
+        `shown_ids` have their text even if they are special. InvalidArgument when a stop string is
+        empty.
         """
         self._detokenizer = Detokenizer(
             tokenizer,
@@ -71,6 +73,7 @@ class TextStream:
             textless_ids=tokenizer.end_token_ids if end_token_ids is None else end_token_ids,
             shown_ids=shown_ids,
         )
+        self._whole_ids = whole_ids
         self._stops = StopStrings(stop_strings, include_stop=include_stop)
         self._exempt_tokens = max(0, min_tokens)  # those to come of the first ones
         self._exempt_end = 0  # where the text of those that came ends
@@ -162,13 +165,20 @@ class TextStream:
         return span.start < min(span.end, self._released_chars)
 
     def _deliver(self, *, at_end: bool = False) -> list[_Delivered]:
-        """Takes out the ids whose text is wholly released, which all is `at_end`."""
+        """Takes out the ids whose text is wholly released, or when stopped those to be kept; all
+        are `at_end`.
+        """
         delivered = []
-        while self._spans and (at_end or self._spans[0].end <= self._released_chars):
+        while self._spans and (at_end or self._is_due(self._spans[0])):
             start = self._spans.popleft().start
             delivered.append(_Delivered(self._undelivered.popleft(), start))
-        self._delivered_tokens += len(delivered)
+            self._delivered_tokens += 1
         return delivered
+
+    def _is_due(self, span: TextSpan) -> bool:
+        if span.end <= self._released_chars:
+            return True
+        return self._whole_ids and self._delivered_tokens < self._kept_when_stopped
 
 
 def _delta(text: str, delivered: Sequence[_Delivered]) -> Delta:

@@ -20,7 +20,8 @@ def setting(help_text: str, default: Any = dataclasses.MISSING) -> Any:
 
 
 def read_settings(kind: type[T], argv: Sequence[str], *, prog: str, description: str) -> T:
-    """`argv` as an instance of the dataclass `kind`: field `num_pages` is `--num-pages N`.
+    """`argv` as an instance of the dataclass `kind`: field `num_pages` is `--num-pages N`, and a
+    bool, false unless given, is an option alone.
 
     Errors: SetupError names an unknown or misspelt setting, a missing one, or a value that does
     not parse; `kind.__post_init__` raises it for a value out of range.
@@ -28,12 +29,16 @@ def read_settings(kind: type[T], argv: Sequence[str], *, prog: str, description:
     parser = _Parser(prog=prog, description=description, allow_abbrev=False)
     hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type] # T is a dataclass
+        help_text = field.metadata["help"]
+        if hints[field.name] is bool:
+            parser.add_argument(_option(field.name), action="store_true", help=help_text)
+            continue
         required = field.default is dataclasses.MISSING
         parser.add_argument(
             _option(field.name),
             type=_parser_of(hints[field.name]),
             default=field.default,
-            help=f"{field.metadata['help']} [{'required' if required else field.default}]",
+            help=f"{help_text} [{'required' if required else field.default}]",
             metavar=field.name.upper(),
         )
     known, unknown = parser.parse_known_args(list(argv))

@@ -12,6 +12,7 @@ No gRPC in here: `status.py` translates.
     ├── Unavailable          try again later
     ├── DeadlineExceeded     the caller's time was over
     ├── Cancelled            somebody said that nobody wants it
+    ├── Unimplemented        a protocol of others has it, and we do not
     └── Internal             our own fault
     SetupError               a process cannot start: printed as one sentence, exit code 2
     FatalError               a process cannot go on: printed as one sentence, exit code 1
@@ -54,6 +55,7 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     CANCELLED = "CANCELLED"
     READER_STALLED = "READER_STALLED"
+    NOT_SERVED = "NOT_SERVED"
     SESSION_LOST = "SESSION_LOST"
     PLAN_REFUSED = "PLAN_REFUSED"
     INTERNAL = "INTERNAL"
@@ -111,6 +113,10 @@ class DeadlineExceeded(PagewireError):
 
 class Cancelled(PagewireError):
     code_name = "CANCELLED"
+
+
+class Unimplemented(PagewireError):
+    code_name = "UNIMPLEMENTED"
 
 
 class Internal(PagewireError):

@@ -106,7 +106,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         handler = await continuation(handler_call_details)
-        if handler is None or not handler_call_details.method.startswith("/pagewire."):
+        if handler is None or handler_call_details.method.startswith("/grpc."):
             return handler
         rpc = handler_call_details.method.rpartition("/")[2]
         if handler.request_streaming:

@@ -26,6 +26,7 @@ STATUSES = {  # by canonical code
     "RESOURCE_EXHAUSTED": 429,
     "CANCELLED": 499,
     "INTERNAL": 500,
+    "UNIMPLEMENTED": 501,
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
 }

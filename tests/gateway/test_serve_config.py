@@ -35,6 +35,7 @@ VALUES = {
     "tls_cert": "c",
     "tls_key": "c",
     "tls_client_ca": "c",
+    "smg": True,
 }
 METRICS = {"cache_metrics": "h:1", "runner_metrics": "h:2"}
 

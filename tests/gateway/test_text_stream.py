@@ -99,6 +99,13 @@ def test_a_token_that_goes_on_after_an_included_stop_string_is_kept_but_not_deli
     assert (stream.stopped, stream.kept_tokens) == ("i", 1)
 
 
+def test_it_is_delivered_to_whoever_wants_whole_ids(byte_level: Tokenizer) -> None:
+    (quick,) = ids_of(byte_level, "ick")
+    stream = TextStream(byte_level, [], ["i"], include_stop=True, whole_ids=True)
+    assert said(stream.push([quick])) == ("i", (quick,))
+    assert (stream.stopped, stream.kept_tokens) == ("i", 1)
+
+
 @pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
 def test_a_kept_character_keeps_all_of_its_tokens(tiny: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = tiny[kind]
@@ -348,5 +355,11 @@ def test_any_bursts_give_the_same_text_ids_and_count(tiny: dict[str, Tokenizer],
         again = [*(one_by_one.push([token_id]) for token_id in ids), one_by_one.finish()]
         assert [token_id for delta in again for token_id in delta.token_ids] == delivered
         assert one_by_one.kept_tokens == stream.kept_tokens
+
+        whole = TextStream(tokenizer, prompt_ids, stops, include_stop=include_stop, whole_ids=True)
+        deltas = [*map(whole.push, bursts), whole.finish()]
+        assert [token_id for delta in deltas for token_id in delta.token_ids] == ids[
+            : stream.kept_tokens
+        ]
 
     check()

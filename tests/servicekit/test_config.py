@@ -17,6 +17,7 @@ class Settings:
     num_pages: int = setting("pages", 8)
     kv_tokens: int | None = setting("tokens", None)
     grace_s: float = setting("seconds", 5.0)
+    verbose: bool = setting("say more", False)
 
     def __post_init__(self) -> None:
         require_at_least("num_pages", self.num_pages, 1)
@@ -34,6 +35,12 @@ def refusal_of(*argv: str) -> str:
 
 def test_a_setting_that_is_not_given_has_its_default() -> None:
     assert read("--listen", "unix:a") == Settings("unix:a", 8, None, 5.0)
+
+
+def test_a_switch_is_given_alone() -> None:
+    assert not read("--listen", "a").verbose
+    assert read("--verbose", "--listen", "a").verbose
+    assert "verbose" in refusal_of("--listen", "a", "--verbose=yes")
 
 
 def test_every_setting_can_be_given_in_either_form() -> None:

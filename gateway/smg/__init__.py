@@ -1,0 +1,1 @@
+"""`vllm.grpc.engine.VllmEngine` beside our own services, for the router smg: the extra [smg]."""
