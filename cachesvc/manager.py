@@ -159,7 +159,9 @@ class CacheManager:
 
     def close_row(self, idx: int, reason: ChangeReason) -> None:
         """End a row: what the tree can use of it is shared, the rest is free, for the plan that
-        closes it. Errors: PoolError, with nothing changed, for a row that is not open.
+        closes it. Of one that failed nothing stays in the tree but what other rows hold: K and V
+        that are no numbers would fail all that hit them. Errors: PoolError, with nothing changed,
+        for a row that is not open.
         """
         req, tail = self.rows.req[idx], self.rows.tail[idx]
         if req is None or tail is None:
@@ -174,6 +176,12 @@ class CacheManager:
         released = np.frombuffer(self.tree.unlock(tail), dtype=np.int32)
         self.ledger.note(reason, PageState.EVICTABLE, released, req.arrival)
         self.rows.close(idx)
+        if reason is ChangeReason.FAILED:
+            tails = [tail for tail in self.rows.tail if tail is not None]
+            gone = self.tree.cut_where(lambda locs: np.isin(locs, released), tails)
+            gone_locs = np.frombuffer(gone, dtype=np.int32)
+            self.pool.free(gone_locs)
+            self.ledger.note(reason, PageState.FREE, gone_locs, req.arrival)
 
     # Sharing
 

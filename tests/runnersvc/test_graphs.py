@@ -54,7 +54,9 @@ def decoded(runner: ModelRunner, rows: list[int], steps: int) -> tuple[list[list
 
 
 @pytest.mark.parametrize("num_rows", range(1, NUM_ROWS + 1))
-def test_every_batch_samples_what_it_does_without_graphs(model_dir: Path, num_rows: int) -> None:
+def test_case_4_1_every_batch_samples_what_it_does_without_graphs(
+    model_dir: Path, num_rows: int
+) -> None:
     """nano-vllm issue 190: sizes between those captured, and one past the largest."""
     rows = list(range(num_rows))
     ids, from_graph = decoded(cuda_runner(model_dir, max_graph_rows=5), rows, steps=4)
@@ -80,7 +82,9 @@ def test_a_mixed_step_samples_what_it_does_without_graphs(model_dir: Path) -> No
     assert ids_of(cuda_runner(model_dir)) == ids_of(cuda_runner(model_dir, max_graph_rows=0))
 
 
-def test_a_row_may_grow_to_its_last_position_and_a_short_one_follow(model_dir: Path) -> None:
+def test_case_4_1_a_row_may_grow_to_its_last_position_and_a_short_one_follow(
+    model_dir: Path,
+) -> None:
     """nano-vllm issue 190: the last column of the table, and a former user's entries after it."""
 
     def ids_of(max_graph_rows: int) -> list[int]:
@@ -97,7 +101,9 @@ def test_a_row_may_grow_to_its_last_position_and_a_short_one_follow(model_dir: P
 
 
 @torch.inference_mode()
-def test_only_the_locs_of_real_rows_and_the_dummy_page_are_written(model_dir: Path) -> None:
+def test_case_4_2_only_the_locs_of_real_rows_and_the_dummy_page_are_written(
+    model_dir: Path,
+) -> None:
     """VLLM issue 43810: the last loc of the pool is a live one."""
     runner = cuda_runner(model_dir)
     rows = [5, 0, 3]
@@ -117,7 +123,7 @@ def test_only_the_locs_of_real_rows_and_the_dummy_page_are_written(model_dir: Pa
 
 
 @torch.inference_mode()
-def test_what_is_in_the_dummy_page_reaches_no_real_row(model_dir: Path) -> None:
+def test_case_4_3_what_is_in_the_dummy_page_reaches_no_real_row(model_dir: Path) -> None:
     """SGLang pull request 32477: 0 times NaN, in a padded batch and a page partly filled."""
 
     def ids_of(dummy: float) -> list[list[int]]:

@@ -26,7 +26,7 @@ def test_the_pool_is_what_a_fraction_of_the_card_leaves_beside_all_else() -> Non
     assert pages == (50 - 10 - 4 - 1 - 1) * 1024 - 1  # one is the dummy page
 
 
-def test_what_others_hold_does_not_count_while_there_is_room() -> None:
+def test_case_10_6_what_others_hold_does_not_count_while_there_is_room() -> None:
     crowded = MemoryUse(100 * GIB, 40 * GIB, 10 * GIB, 4 * GIB, GIB, GIB)
     choice = PoolChoice(gpu_memory_fraction=0.5)
     assert choice.num_pages_of(16, PAGE, crowded) == choice.num_pages_of(16, PAGE, USE)
@@ -59,6 +59,8 @@ def test_on_a_cpu_it_is_a_gibibyte_when_nothing_is_given() -> None:
         (PoolChoice(kv_tokens=15), "does not hold one page of 16 tokens"),
     ],
 )
-def test_a_pool_that_cannot_be_is_refused_with_the_figures(choice: PoolChoice, says: str) -> None:
+def test_case_10_6_a_pool_that_cannot_be_is_refused_with_the_figures(
+    choice: PoolChoice, says: str
+) -> None:
     with pytest.raises(SetupError, match=says):
         choice.num_pages_of(16, PAGE, USE)

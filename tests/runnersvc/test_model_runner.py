@@ -198,7 +198,7 @@ def test_rows_longer_than_the_model_was_made_for_are_refused(model_dir: Path) ->
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 @torch.inference_mode()
-def test_a_row_whose_logits_are_no_numbers_gets_no_token_and_the_others_theirs(
+def test_case_6_8_a_row_whose_logits_are_no_numbers_gets_no_token_and_the_others_theirs(
     model_dir: Path, model: PreTrainedModel, device: str, broken: float
 ) -> None:
     """SGLang issue 33187: not a random token sent as if all were well; from step to step."""

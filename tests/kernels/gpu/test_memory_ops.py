@@ -90,7 +90,7 @@ def test_out_locs_may_be_int32_and_equal_on_the_dummy_page(device: torch.device)
     assert k_cache[[0, 2]].isnan().all()
 
 
-def test_offsets_pass_two_billion_elements(cuda: torch.device) -> None:
+def test_case_5_1_offsets_pass_two_billion_elements(cuda: torch.device) -> None:
     """A loc times the width of a row, in 32 bits, once wrapped around into other rows."""
     num_locs, locs = 2_100_000, [0, 2**21 - 1, 2**21, 2_099_999]
     k_cache, v_cache = torch.zeros(2, num_locs, 8, 128, dtype=torch.bfloat16, device=cuda)
