@@ -4,6 +4,7 @@ a place in the totals.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeAlias
@@ -15,8 +16,10 @@ from gateway.generation import Event, Finished, GenerationRequest
 from gateway.intake import Intake
 from gateway.live_requests import LiveRequests
 from gateway.submission import Manager
+from gateway.text_stream import Delta
 from gateway.tokenizer import Tokenizer
 from gateway.totals import Totals
+from servicekit.errors import PagewireError
 
 log = structlog.get_logger()
 
@@ -45,26 +48,36 @@ class Answering:
         """Those of `Choices`, of the request that `make` gives once its name is taken: "" is given
         one. Errors: theirs, those of `make`, of `LiveRequests.claimed` and of `Intake.taken`.
         """
-        ends: list[Finished] = []
+        ends: Counter[str] = Counter()
+        completion_tokens = 0
+        failed_by = "LEFT"  # by whoever asked, unless it ends otherwise
         with (
             self._live.claimed(request_id) as live,
-            self._intake.taken(live.end),
+            self._intake.taken(live.end) as take,
             self._totals.answer() as note,
             structlog.contextvars.bound_contextvars(req_id=live.request_id),
         ):
             try:
                 request = await make(live.request_id)
+                take(request.num_choices - 1)
                 choices = Choices(self._manager, self._tokenizer, request)
                 live.ends_by(choices.cancel)
                 async with aclosing(choices.events()) as events:
                     async for event in events:
                         note(event)
                         if isinstance(event, Finished):
-                            ends.append(event)
+                            ends[event.reason.value] += 1
+                        elif isinstance(event, Delta):
+                            completion_tokens += len(event.token_ids)
                         yield event
+                failed_by = ""
+            except PagewireError as failure:
+                failed_by = failure.reason.value
+                raise
             finally:
+                reasons = [f"{reason} x {n}" if n > 1 else reason for reason, n in ends.items()]
                 log.info(
                     "request ended",
-                    reason=" ".join(end.reason.value for end in ends) or "not finished",
-                    completion_tokens=sum(end.completion_tokens for end in ends) if ends else None,
+                    reason=", ".join([*reasons, *([failed_by] if failed_by else [])]),
+                    completion_tokens=completion_tokens,
                 )

@@ -52,6 +52,10 @@ class CacheClient:
         """Those of the runner seen last; None before the first one."""
         return self._limits
 
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
     def drain(self) -> None:
         """Take no new request, for good; those that are here go on."""
         self._draining = True

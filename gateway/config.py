@@ -48,7 +48,7 @@ class GatewayConfig:
     )
     max_live_requests: int | None = setting(
         "answers under way for an API key at most, or without keys for all callers together; each "
-        "choice of an HTTP request counts; no bound when not given",
+        "choice of a prompt counts; no bound when not given",
         None,
     )
     max_request_s: float | None = setting(
@@ -64,6 +64,11 @@ class GatewayConfig:
         check_load_format(self.load_format)
         if self.smg:
             check_installed()
+            if self.api_key_file is not None:
+                raise SetupError(
+                    "--smg beside --api-key-file: the router's first call to a worker has no key; "
+                    "leave one of them out, and let the router ask for keys"
+                )
         require_at_least("max_message_bytes", self.max_message_bytes, 1024)
         require_at_least("grace_s", self.grace_s, 0)
         if self.max_live_requests is not None:

@@ -12,7 +12,8 @@ from servicekit.errors import DeadlineExceeded, PagewireError, Reason, ResourceE
 
 
 class Intake:
-    """Owns the counts of live requests by caller. Nothing waits here: what is too much is refused.
+    """Owns the counts of live requests by caller, each choice of a prompt one. Nothing waits here:
+    what is too much is refused.
 
     `max_live_requests`: of one caller, which is everybody where there are no keys; `max_request_s`:
     from the request to the end of its answer. None: no bound.
@@ -31,33 +32,39 @@ class Intake:
         return self._live.total()
 
     @contextmanager
-    def taken(self, end: Callable[[PagewireError], object]) -> Iterator[None]:
+    def taken(self, end: Callable[[PagewireError], object]) -> Iterator[Callable[[int], None]]:
         """Counts a request of the caller as live for as long as the context lasts, and calls `end`
-        with DeadlineExceeded when its time is over.
+        with DeadlineExceeded when its time is over. What it gives counts as many further choices.
 
-        Errors: ResourceExhausted when the caller has as many as it may.
+        Errors, of both: ResourceExhausted when the caller has as many as it may.
         """
-        name = caller()
-        self._check(name)
-        self._live[name] += 1
+        name, taken = caller(), 0
+
+        def take(count: int) -> None:
+            nonlocal taken
+            self._check(name, count)
+            self._live[name] += count
+            taken += count
+
+        take(1)
         timer = self._timer(end)
         try:
-            yield
+            yield take
         finally:
             if timer is not None:
                 timer.cancel()
-            self._live[name] -= 1
+            self._live[name] -= taken
             if not self._live[name]:
                 del self._live[name]
 
-    def _check(self, name: str) -> None:
+    def _check(self, name: str, count: int) -> None:
         live, most = self._live[name], self._max_live_requests
-        if most is not None and live >= most:
+        if most is not None and live + count > most:
             whose = "this server has" if name == NOBODY else "this API key has"
             raise ResourceExhausted(
                 Reason.TOO_MANY_LIVE_REQUESTS,
                 f"{whose} {live} live requests, and max_live_requests is {most}: "
-                "send it again when one has ended",
+                + ("send it again when one has ended" if count == 1 else "ask for fewer choices"),
                 live_requests=str(live),
                 max_live_requests=str(most),
             )

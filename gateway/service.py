@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,13 +15,19 @@ from pagewire.v1 import inference_pb2_grpc
 from gateway import off_loop
 from gateway.answering import Answering
 from gateway.bounds import MAX_CANCELLED_IDS, check_count, check_detokenized
-from gateway.generation import Event, Finished, GenerationRequest, Started
+from gateway.generation import Event, GenerationRequest, Started
+from gateway.inference_codec import (
+    decode_tools,
+    decode_turns,
+    encode_event,
+    encode_finished,
+    encode_logprob,
+)
 from gateway.live_requests import LiveRequests
 from gateway.prompt import prompt_ids_of
 from gateway.served_model import check_served
 from gateway.text_stream import Delta
-from gateway.token_logprob import TokenLogprob
-from gateway.tokenizer import ChatMessage, Tokenizer
+from gateway.tokenizer import Tokenizer
 from gateway.totals import Totals
 from gateway.traceparent import traceparent_of
 from servicekit.sampling_codec import decode_sampling
@@ -51,14 +57,14 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     ) -> AsyncIterator[pb.GenerateResponse]:
         async with aclosing(self._events("Generate", request, context)) as events:
             async for event in events:
-                yield pb.GenerateResponse(**_encoded(event))
+                yield pb.GenerateResponse(**encode_event(event))
 
     async def Chat(  # noqa: N802 # the RPC's name
         self, request: pb.ChatRequest, context: Any
     ) -> AsyncIterator[pb.ChatResponse]:
         async with aclosing(self._events("Chat", request, context)) as events:
             async for event in events:
-                yield pb.ChatResponse(**_encoded(event))
+                yield pb.ChatResponse(**encode_event(event))
 
     async def Complete(  # noqa: N802 # the RPC's name
         self, request: pb.CompleteRequest, context: Any
@@ -76,9 +82,9 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 if isinstance(event, Delta):
                     texts[event.choice].append(event.text)
                     choice.token_ids.extend(event.token_ids)
-                    choice.logprobs.extend(map(_encoded_logprob, event.logprobs))
+                    choice.logprobs.extend(map(encode_logprob, event.logprobs))
                 else:
-                    choice.finished.CopyFrom(_encoded(event)["finished"])
+                    choice.finished.CopyFrom(encode_finished(event))
                     choice.text = "".join(texts[event.choice])
         return answer
 
@@ -91,7 +97,8 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             special = request.HasField("add_special_tokens")
             ids = await prompt_ids_of(
                 self._tokenizer,
-                _turns(request.chat.messages) if is_chat else request.text,
+                decode_turns(request.chat.messages) if is_chat else request.text,
+                tools=decode_tools(request.chat.tools),
                 add_special_tokens=request.add_special_tokens if special else None,
             )
             pieces = await off_loop.pieces_of(self._tokenizer, ids) if request.with_pieces else []
@@ -156,7 +163,11 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
     async def _prompt_ids(self, request: AnyRequest) -> list[int]:
         if isinstance(request, pb.ChatRequest):
-            return await prompt_ids_of(self._tokenizer, _turns(request.messages))
+            return await prompt_ids_of(
+                self._tokenizer,
+                decode_turns(request.messages),
+                tools=decode_tools(request.tools),
+            )
         if request.WhichOneof("prompt") == "token_ids":
             return list(request.token_ids.ids)
         return await prompt_ids_of(self._tokenizer, request.text)
@@ -164,49 +175,3 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
 
 def _num_choices(request: AnyRequest) -> int:
     return request.n if request.HasField("n") else 1
-
-
-def _turns(messages: Iterable[pb.ChatMessage]) -> list[ChatMessage]:
-    return [ChatMessage(message.role, message.content) for message in messages]
-
-
-def _encoded(event: Event) -> dict[str, Any]:
-    """The member of a response's `event` that says it."""
-    if isinstance(event, Started):
-        return {
-            "started": pb.Started(
-                request_id=event.request_id,
-                prompt_tokens=event.prompt_tokens,
-                resumed_text=event.resumed_text,
-            )
-        }
-    if isinstance(event, Delta):
-        logprobs = map(_encoded_logprob, event.logprobs)
-        delta = pb.Delta(
-            text=event.text, token_ids=event.token_ids, logprobs=logprobs, choice=event.choice
-        )
-        return {"delta": delta}
-    return {
-        "finished": pb.Finished(
-            reason=pb.FinishReason.Value(f"FINISH_REASON_{event.reason.value}"),
-            **_matched(event),
-            usage=pb.Usage(
-                prompt_tokens=event.prompt_tokens,
-                completion_tokens=event.completion_tokens,
-                cached_tokens=event.cached_tokens,
-            ),
-            detail=event.detail,
-            choice=event.choice,
-        )
-    }
-
-
-def _encoded_logprob(one: TokenLogprob) -> pb.TokenLogprob:
-    top = [pb.TopLogprob(token_id=token_id, logprob=logprob) for token_id, logprob in one.top]
-    return pb.TokenLogprob(logprob=one.logprob, top=top)
-
-
-def _matched(event: Finished) -> dict[str, Any]:
-    """The member of Finished's `matched`, if any."""
-    names = ("end_token_id", "stop_token_id", "stop_string")
-    return {name: value for name in names if (value := getattr(event, name)) is not None}

@@ -40,14 +40,18 @@ def about_routes(front: Front) -> APIRouter:
         front.check_model(model)
         return json_response(_model())
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health", response_model=Alive, responses=REFUSED)
     async def health() -> Response:
         """Answers as long as the process lives."""
         return json_response(Alive(status="alive"))
 
+    @router.head("/ready", include_in_schema=False)
     @router.get("/ready", response_model=Ready, responses=REFUSED)
     async def ready() -> Response:
         """Answers 200 while requests are taken, else 503."""
+        if front.chain.draining:
+            raise Unavailable(Reason.DRAINING, "the server is draining: ask another one")
         if not front.chain.serving:
             raise Unavailable(
                 Reason.CHAIN_NOT_ATTACHED, "cachesvc or a runner is not there: try again"

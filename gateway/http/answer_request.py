@@ -74,39 +74,65 @@ class AnswerRequest(Asked):
 
     model: str = Field(min_length=1, description="The served model's name.")
     stream: bool | None = Field(None, description="Server-sent events, a chunk each.")
-    stream_options: StreamOptions | None = None
+    stream_options: StreamOptions | None = Field(None, description="Only beside stream.")
 
     temperature: float | None = Field(
         None, description="1 unless given.", json_schema_extra=within(0, MAX_TEMPERATURE)
     )
     top_k: Int32 | None = Field(
-        None, description="0 and -1 switch it off.", json_schema_extra={"minimum": -1}
+        None,
+        description="0 and -1 switch it off; 0 unless given.",
+        json_schema_extra={"minimum": -1},
     )
-    top_p: float | None = Field(None, json_schema_extra=within(ABOVE_ZERO, 1))
-    min_p: float | None = Field(None, json_schema_extra=within(0, 1))
+    top_p: float | None = Field(
+        None,
+        description="1, which is off, unless given.",
+        json_schema_extra=within(ABOVE_ZERO, 1),
+    )
+    min_p: float | None = Field(
+        None, description="0, which is off, unless given.", json_schema_extra=within(0, 1)
+    )
     seed: Int64 | None = Field(None, description="Drawn by the server unless given.")
     repetition_penalty: float | None = Field(
-        None, json_schema_extra=within(ABOVE_ZERO, MAX_REPETITION_PENALTY)
+        None,
+        description="1, which is off, unless given.",
+        json_schema_extra=within(ABOVE_ZERO, MAX_REPETITION_PENALTY),
     )
     presence_penalty: float | None = Field(
-        None, json_schema_extra=within(-MAX_PENALTY, MAX_PENALTY)
+        None,
+        description="0, which is off, unless given.",
+        json_schema_extra=within(-MAX_PENALTY, MAX_PENALTY),
     )
     frequency_penalty: float | None = Field(
-        None, json_schema_extra=within(-MAX_PENALTY, MAX_PENALTY)
+        None,
+        description="0, which is off, unless given.",
+        json_schema_extra=within(-MAX_PENALTY, MAX_PENALTY),
     )
-    logit_bias: Biases | None = Field(None, description="A bias for each token id.")
+    logit_bias: Biases | None = Field(
+        None, description="A bias for each token id; none unless given."
+    )
 
-    max_tokens: Int32 | None = Field(None, json_schema_extra={"minimum": 1})
+    max_tokens: Int32 | None = Field(
+        None,
+        description="As many as fit unless given.",
+        json_schema_extra={"minimum": 1},
+    )
     min_tokens: Int32 | None = Field(
         None,
-        description="Nothing ends the answer before; a stop begins after so many.",
+        description="Nothing ends the answer before; a stop begins after so many. 0 unless given.",
         json_schema_extra={"minimum": 0},
     )
-    stop: Annotated[StopText | StopTexts | None, one_of("a text or a list of texts")] = None
-    stop_token_ids: StopIds | None = None
-    ignore_eos: bool | None = Field(None, description="End tokens do not end the answer.")
+    stop: Annotated[StopText | StopTexts | None, one_of("a text or a list of texts")] = Field(
+        None, description="Texts that end the answer; none unless given."
+    )
+    stop_token_ids: StopIds | None = Field(
+        None, description="Tokens that end the answer; none unless given."
+    )
+    ignore_eos: bool | None = Field(
+        None, description="End tokens do not end the answer; false unless given."
+    )
     include_stop_str_in_output: bool | None = Field(
-        None, description="What stopped the answer is part of it."
+        None, description="What stopped the answer is part of it; false unless given."
     )
 
     priority: Int32 | None = Field(
@@ -115,12 +141,14 @@ class AnswerRequest(Asked):
         json_schema_extra=within(-100, 100),
     )
     cache_salt: str | None = Field(
-        None, description="Only requests with the same salt share pages; at most 256 bytes."
+        None,
+        description="Only requests with the same salt share pages; at most 256 bytes; none "
+        "unless given.",
     )
     user: str | None = Field(None, description="For your own books; nothing is done with it.")
     n: int | None = Field(
         None,
-        description="Choices for each prompt; they differ unless temperature is 0.",
+        description="Choices for each prompt; they differ unless temperature is 0. 1 unless given.",
         ge=1,
         le=MAX_CHOICES,
     )

@@ -133,10 +133,20 @@ class ChatRequest(AnswerRequest):
     response_format: Annotated[
         dict[str, JsonValue] | None, Only((None, {"type": "text"}), "answers held to a schema")
     ] = None
-    logprobs: bool | None = Field(None, description="The log probability of each token.")
+    store: Annotated[bool | None, Only((None, False), "kept answers")] = None
+    service_tier: Annotated[
+        str | None, Only((None, "auto", "default"), "answers of another class")
+    ] = None
+    metadata: dict[str, str] | None = Field(
+        None, description="For your own books; nothing is done with it."
+    )
+    logprobs: bool | None = Field(
+        None, description="The log probability of each token; false unless given."
+    )
     top_logprobs: int | None = Field(
         None,
-        description="And those of so many that were likeliest there; only with logprobs.",
+        description="And those of so many that were likeliest there; only with logprobs. 0 "
+        "unless given.",
         json_schema_extra=within(0, MAX_LOGPROBS),
     )
 

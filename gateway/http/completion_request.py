@@ -33,18 +33,23 @@ class CompletionRequest(AnswerRequest):
     prompt: Annotated[
         Text | Ids | Texts | IdLists,
         one_of("a text, a list of token ids, a list of texts, or a list of lists of token ids"),
-    ] = Field(description="Each of several prompts gets its choices, in their order.")
+    ] = Field(
+        description="Each of several prompts gets its choices, in their order, and is a request "
+        "of its own: Cancel and Explain know them by the answer's id with -0, -1 and so on."
+    )
     max_tokens: Int32 | None = Field(
         None,
-        description=f"{DEFAULT_MAX_TOKENS} unless given, or as many as fit.",
+        description=f"{DEFAULT_MAX_TOKENS} unless given, or min_tokens, or as many as fit.",
         json_schema_extra={"minimum": 1},
     )
     echo: bool | None = Field(
-        None, description="The prompt comes first in the text; only without logprobs."
+        None,
+        description="The prompt first in the text; only without logprobs. False unless given.",
     )
     logprobs: int | None = Field(
         None,
-        description="The log probability of each token, and those of so many likeliest there.",
+        description="The log probability of each token, and those of so many likeliest there; "
+        "none unless given.",
         ge=0,
         le=MOST_LOGPROBS,
     )

@@ -57,7 +57,7 @@ def completion_routes(front: Front) -> APIRouter:
             async with turn:  # a prompt at a time, and others go on in between
                 prompt_ids = await _ids(prompt)
                 await asyncio.sleep(0)
-            max_tokens = _max_tokens(asked.max_tokens, len(prompt_ids))
+            max_tokens = _max_tokens(asked, len(prompt_ids))
             return asked.generation_request(request_id, prompt_ids, max_tokens, traceparent)
 
         several = len(prompts) > 1
@@ -75,11 +75,12 @@ def completion_routes(front: Front) -> APIRouter:
         check_token_ids("prompt", prompt, front.tokenizer.vocab_size)
         return await off_loop.decode(front.tokenizer, prompt, skip_special_tokens=True)
 
-    def _max_tokens(asked: int | None, prompt_len: int) -> int:
-        if asked is not None:
-            return asked
+    def _max_tokens(asked: CompletionRequest, prompt_len: int) -> int:
+        if asked.max_tokens is not None:
+            return asked.max_tokens
+        wanted = max(DEFAULT_MAX_TOKENS, asked.min_tokens or 0)
         if front.max_seq_len is None:
-            return DEFAULT_MAX_TOKENS
-        return max(1, min(DEFAULT_MAX_TOKENS, front.max_seq_len - prompt_len))
+            return wanted
+        return max(1, min(wanted, front.max_seq_len - prompt_len))
 
     return router

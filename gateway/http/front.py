@@ -22,6 +22,10 @@ class Chain(Protocol):
         """Whether all of it is there."""
 
     @property
+    def draining(self) -> bool:
+        """Whether no new request is taken, for good."""
+
+    @property
     def limits(self) -> Limits | None:
         """Of the runner seen last; None before the first one."""
 

@@ -284,3 +284,24 @@ async def test_live_requests_are_bounded_and_counted_down_however_they_end(tmp_p
         front.cache.responses.put_nowait(finished(submit.key, cache_pb2.FINISH_CAUSE_MAX_TOKENS))
         assert [reply async for reply in second][-1].HasField("finished")
         assert intake.live_requests == 0
+
+
+async def test_each_choice_counts_as_a_live_request(tmp_path: Path) -> None:
+    """Eight choices of one call passed a bound of one."""
+    model_dir = save_model_dir(tmp_path / "tokenizer", BACKENDS["byte_level"]())
+    intake = Intake(max_live_requests=3)
+    async with served_front(model_dir, tmp_path / "c", intake) as front:
+        refused = await failure_of(
+            front.stub.Generate(pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5]), n=4))
+        )
+        assert isinstance(refused, ResourceExhausted)
+        assert "ask for fewer choices" in refused.message
+        assert intake.live_requests == 0
+        call = front.stub.Generate(pb.GenerateRequest(token_ids=pb.TokenIds(ids=[5]), n=3))
+        for _ in range(3):
+            await front.cache.next("submit")
+        assert intake.live_requests == 3
+        call.cancel()
+        for _ in range(3):
+            await front.cache.next("cancel")
+    assert intake.live_requests == 0

@@ -30,6 +30,8 @@ async def test_alive_is_not_ready(surface: Surface) -> None:
         return alive.status_code, ready.status_code
 
     assert await statuses() == (200, 200)
+    assert (await surface.http.head("/health")).status_code == 200
+    assert (await surface.http.head("/ready")).status_code == 200
     await surface.becomes(serving=False)
     assert await statuses() == (200, 503)
     assert error_of(await surface.http.get("/ready"))["code"] == "chain_not_attached"

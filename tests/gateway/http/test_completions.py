@@ -81,7 +81,13 @@ async def test_case_8_4_a_stream_of_several_choices_ends_each_once_and_sums_thei
 
 @pytest.mark.parametrize(
     ("asked", "prompt_len", "submitted"),
-    [({}, 2, 16), ({"max_tokens": None}, 2, 16), ({"max_tokens": 40}, 2, 40), ({}, 60, 4)],
+    [
+        ({}, 2, 16),
+        ({"max_tokens": None}, 2, 16),
+        ({"max_tokens": 40}, 2, 40),
+        ({"min_tokens": 20}, 2, 20),
+        ({}, 60, 4),
+    ],
 )
 async def test_sixteen_tokens_unless_more_are_asked_for_or_fewer_fit(
     surface: Surface, asked: dict, prompt_len: int, submitted: int

@@ -160,7 +160,8 @@ async def test_whoever_drains_is_not_ready_and_refuses(surface: Surface) -> None
     running = surface.ask(CHAT)
     submit = await surface.submitted()
     surface.front.chain.drain()
-    assert (await surface.http.get("/ready")).status_code == 503
+    unready = await surface.http.get("/ready")
+    assert (unready.status_code, error_of(unready)["code"]) == (503, "draining")
     refused = await surface.post(CHAT)
     assert (refused.status_code, error_of(refused)["code"]) == (503, "draining")
     surface.say(submit, [40])

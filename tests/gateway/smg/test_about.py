@@ -6,6 +6,7 @@ import hashlib
 import io
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -138,3 +139,9 @@ def test_without_the_extra_it_cannot_be_asked_for() -> None:
     with pytest.raises(SetupError, match=r"^--smg needs the extra: .*pagewire\[smg\]"):
         check_installed("no_package_of_this_name")
     assert GatewayConfig(listen="a", cache="c", model="m", smg=True).smg
+
+
+def test_it_is_not_offered_beside_keys(tmp_path: Path) -> None:
+    """The router's first call has none, and it then gave the worker up without a word of keys."""
+    with pytest.raises(SetupError, match="--smg beside --api-key-file"):
+        GatewayConfig(listen="a", cache="c", model="m", smg=True, api_key_file=str(tmp_path))
