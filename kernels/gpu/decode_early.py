@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from kernels.gpu.decode_plan import RECORD_WORDS
-from kernels.gpu.decode_tiles import attend_row, fold_tile, no_tiles
+from kernels.gpu.decode_rows import attend_row, attend_rows
+from kernels.gpu.decode_tiles import fold_tile, no_tiles
 from kernels.gpu.launch import let_next_come, wait_for_previous
 
 
@@ -118,43 +119,37 @@ def attend_early_kernel(
         row += 1
         seq_len = tl.load(seq_lens + row, mask=left > 0, other=1).to(tl.int32)
         table_idx = tl.load(table_idxs + row, mask=left > 0, other=0).to(tl.int32)
-    while left > 0:
-        count = tl.minimum(left, tl.cdiv(seq_len, BLOCK_N) - tile)
-        query = tl.load(q + row.to(tl.int64) * q_stride + in_token, mask=of_group, other=0.0)
-        acc, total, highest = no_tiles(BLOCK_M, BLOCK_N, BLOCK_D)
-        attend_row(
-            acc,
-            total,
-            highest,
-            query,
-            k_of_head,
-            v_of_head,
-            page_table + table_idx.to(tl.int64) * table_stride,
-            rows,
-            out,
-            partial,
-            partial_lse,
-            arrivals,
-            worker,
-            row,
-            head,
-            seq_len,
-            tile,
-            tile,
-            tile + count,
-            scale_log2,
-            NUM_KV_HEADS,
-            GROUP,
-            HEAD_DIM,
-            BLOCK_D,
-            BLOCK_M,
-            BLOCK_N,
-            PAGE_TILES,
-            FUSED_COMBINE,
-            BLOCK_S,
-        )
-        left -= count
-        tile = 0
-        row += 1
-        seq_len = tl.load(seq_lens + row, mask=left > 0, other=1).to(tl.int32)
-        table_idx = tl.load(table_idxs + row, mask=left > 0, other=0).to(tl.int32)
+    attend_rows(
+        q,
+        in_token,
+        of_group,
+        k_of_head,
+        v_of_head,
+        page_table,
+        table_idxs,
+        seq_lens,
+        rows,
+        out,
+        partial,
+        partial_lse,
+        arrivals,
+        worker,
+        head,
+        row,
+        tile,
+        left,
+        seq_len,
+        table_idx,
+        q_stride,
+        table_stride,
+        scale_log2,
+        NUM_KV_HEADS,
+        GROUP,
+        HEAD_DIM,
+        BLOCK_D,
+        BLOCK_M,
+        BLOCK_N,
+        PAGE_TILES,
+        FUSED_COMBINE,
+        BLOCK_S,
+    )

@@ -16,85 +16,7 @@ from kernels.gpu.launch import dot
 
 
 @triton.jit
-def attend_row(
-    acc,
-    total,
-    highest,
-    query,
-    k_of_head,
-    v_of_head,
-    locs_of_row,
-    rows,
-    out,
-    partial,
-    partial_lse,
-    arrivals,
-    worker,
-    row,
-    head,
-    seq_len,
-    first_tile,
-    next_tile,
-    end_tile,
-    scale_log2,
-    NUM_KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PAGE_TILES: tl.constexpr,
-    FUSED_COMBINE: tl.constexpr,
-    BLOCK_S: tl.constexpr,
-):
-    """A worker's tiles of a row, from `first_tile` to `end_tile`, those before `next_tile` folded
-    already; leaves what they come to.
-    """
-    acc, total, highest = _attend_tiles(
-        acc,
-        total,
-        highest,
-        query,
-        k_of_head,
-        v_of_head,
-        locs_of_row,
-        seq_len,
-        next_tile,
-        end_tile,
-        scale_log2,
-        NUM_KV_HEADS * HEAD_DIM,
-        HEAD_DIM,
-        BLOCK_D,
-        BLOCK_M,
-        BLOCK_N,
-        PAGE_TILES,
-    )
-    _leave(
-        acc,
-        total,
-        highest,
-        rows,
-        out,
-        partial,
-        partial_lse,
-        arrivals,
-        worker,
-        row,
-        head,
-        first_tile == 0,
-        end_tile - first_tile == tl.cdiv(seq_len, BLOCK_N),
-        NUM_KV_HEADS,
-        GROUP,
-        HEAD_DIM,
-        BLOCK_D,
-        BLOCK_M,
-        FUSED_COMBINE,
-        BLOCK_S,
-    )
-
-
-@triton.jit
-def _attend_tiles(
+def attend_tiles(
     acc,
     total,
     highest,
@@ -184,7 +106,7 @@ def no_tiles(BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr
 
 
 @triton.jit
-def _leave(
+def leave_row(
     acc,
     total,
     highest,
