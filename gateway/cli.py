@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from gateway.answer_figures import AnswerFigures
+from gateway.answer_figures import Answered, AnswerFigures
 from gateway.connection import Connection, add_connection_flags, connection_of
-from gateway.inference_client import Answered, Question, ask, page_counts
+from gateway.flag_types import int32, int64, utf8
+from gateway.inference_client import Question, ask, page_counts
 from gateway.model_name import resolve
 from gateway.serve_config import NO_ADMIN, NO_HTTP, ServeConfig
 from gateway.supervisor import Supervisor
@@ -34,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point.
 
     Exits 0; 1 when an answer or a service failed, or a replay differs; 2 when it cannot be carried
-    out; 130 on Ctrl-C.
+    out; 130 on Ctrl-C; 141 when nobody reads what it writes.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     commands = {
@@ -50,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(0 if asked else 2)
     try:
         commands[arguments[0]](arguments[1:])
+        sys.stdout.flush()
     except SetupError as error:
         sys.stderr.write(f"pagewire {arguments[0]}: {error}\n")
         sys.exit(2)
@@ -61,6 +65,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        _end_unread()
+
+
+def _end_unread() -> NoReturn:
+    """End as SIGPIPE would; what is still to be written goes nowhere, and raises nothing."""
+    nowhere_fd = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere_fd, stream.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def _fetch(arguments: list[str]) -> None:
@@ -127,7 +141,7 @@ def _addresses(config: ServeConfig) -> str:
 
 def _generate(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="pagewire generate")
-    parser.add_argument("prompt")
+    parser.add_argument("prompt", type=utf8)
     parser.add_argument(
         "--chat", action="store_true", help="the prompt is a user's message to a chat model"
     )
@@ -135,9 +149,9 @@ def _generate(arguments: list[str]) -> None:
     parser.add_argument(
         "--serve", metavar="MODEL", help="start a server of this model, ask it, stop it"
     )
-    parser.add_argument("--max-tokens", type=int, default=None)
+    parser.add_argument("--max-tokens", type=int32, default=None)
     parser.add_argument("--temperature", type=float, default=0.0, help="[0, the most likely token]")
-    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seed", type=int64, default=None)
     options = parser.parse_args(arguments)
     question = Question(
         options.prompt, options.chat, options.max_tokens, options.temperature, options.seed
@@ -154,7 +168,8 @@ def _generate(arguments: list[str]) -> None:
 def _chat(arguments: list[str]) -> None:
     from gateway.chat_command import run
 
-    run(arguments)
+    if code := run(arguments):
+        sys.exit(code)
 
 
 def _replay(arguments: list[str]) -> None:
@@ -189,7 +204,7 @@ async def _print_answer(
             figures.note_text()
             sys.stdout.write(piece)
             sys.stdout.flush()
-    line = figures.of(used.prompt_tokens, used.completion_tokens)
+    line = figures.of(used)
     sys.stdout.write("\n")
     sys.stdout.flush()
     sys.stderr.write(line)
