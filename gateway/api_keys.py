@@ -32,7 +32,7 @@ def read_api_keys(path: str) -> dict[str, str]:
             continue
         name, _, key = line.rpartition(":")
         name = name.strip() or f"line {number}"
-        _check(key := key.strip(), f"line {number} of {path}")
+        check_api_key(key := key.strip(), f"line {number} of {path}")
         if name in keys or key in keys.values():
             raise SetupError(f"line {number} of {path} has a name or a key that came before")
         keys[name] = key
@@ -41,11 +41,12 @@ def read_api_keys(path: str) -> dict[str, str]:
     return keys
 
 
-def _check(key: str, where: str) -> None:
-    if len(key) < MIN_KEY_CHARS or not key.isprintable() or " " in key:
+def check_api_key(key: str, where: str) -> None:
+    """Errors: SetupError, which names `where` and does not show the key."""
+    if len(key) < MIN_KEY_CHARS or not key.isascii() or not key.isprintable() or {*" :"} & {*key}:
         raise SetupError(
-            f"the key in {where} must be printable, without spaces and colons, and have at least "
-            f"{MIN_KEY_CHARS} characters"
+            f"the key in {where} must be printable ASCII, without spaces and colons, and have at "
+            f"least {MIN_KEY_CHARS} characters"
         )
 
 

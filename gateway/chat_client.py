@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,11 +11,13 @@ import grpc
 from pagewire.v1 import inference_pb2 as pb
 from pagewire.v1 import inference_pb2_grpc, sampling_pb2
 
-from gateway.chat_shell import Answered, ChatEvent, Lost, Turn
+from gateway.chat_shell import ChatEvent, Lost, Turn
 from gateway.connection import Connection
+from gateway.inference_client import answered
 from servicekit.client import FIRST_RETRY_S, LONGEST_RETRY_S
-from servicekit.errors import FailedPrecondition, Reason, Unavailable
-from servicekit.status import error_of
+from servicekit.errors import FailedPrecondition, FatalError, PagewireError, Reason
+
+FIRST_TRIES = 6  # of a server that has answered nothing yet; 1.6 s of waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class ChatClient:
     """Asks for one answer after the other.
 
     A server that is UNAVAILABLE is asked again, after waits that grow, by the same request with the
-    ids that came so far.
+    ids that came so far: without end once it answered, or for whoever `is_patient`.
     """
 
     def __init__(
@@ -38,15 +41,19 @@ class ChatClient:
         connection: Connection,
         params: ChatParams,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        is_patient: bool = False,
     ) -> None:
         """Each try has a channel of its own: one that failed would wait before it connects."""
         self._connection = connection
         self._params = params
         self._sleep = sleep
+        self._tries_left = math.inf if is_patient else FIRST_TRIES
 
     async def answer(self, turns: Sequence[Turn], seed: int) -> AsyncGenerator[ChatEvent, None]:
         """Texts as they come, Lost for each try that failed, then Answered. Whoever leaves early
-        cancels the request. Errors: the PagewireError that the server reports.
+        cancels the request. Errors: the PagewireError that the server reports; FatalError when it
+        is not reached.
         """
         params = self._params
         request = pb.ChatRequest(
@@ -63,19 +70,23 @@ class ChatClient:
                     stub = inference_pb2_grpc.InferenceServiceStub(channel)
                     chat = stub.Chat(request, metadata=self._connection.metadata)
                     async for response in chat:
-                        wait_s = FIRST_RETRY_S
+                        wait_s, self._tries_left = FIRST_RETRY_S, math.inf
                         if text := received.take(response):
                             yield text
                         if response.HasField("finished"):
-                            yield _answered(response.finished)
+                            yield answered(response.finished)
                             return
-                why = "the stream ended before the answer"
+                lost: PagewireError | FatalError = FatalError(
+                    f"the server at {self._connection.address} ended the stream before the answer"
+                )
             except grpc.aio.AioRpcError as failure:
-                error = error_of(failure)
-                if not isinstance(error, Unavailable):
-                    raise error from failure
-                why = error.message
-            yield Lost(why)
+                lost = self._connection.error_of(failure)
+                if failure.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise lost from failure
+            self._tries_left -= 1
+            if self._tries_left <= 0:
+                raise lost
+            yield Lost(str(lost))
             await self._sleep(wait_s)
             wait_s = min(wait_s * 2, LONGEST_RETRY_S)
 
@@ -104,12 +115,3 @@ class _Received:
         self._text += new
         self.token_ids += delta.token_ids
         return new
-
-
-def _answered(finished: pb.Finished) -> Answered:
-    usage = finished.usage
-    return Answered(
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        is_cut=finished.reason == pb.FINISH_REASON_LENGTH,
-    )

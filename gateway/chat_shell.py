@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol, TextIO, TypeAlias
 
-from gateway.answer_figures import AnswerFigures
-from servicekit.errors import PagewireError, Reason
+from gateway.answer_figures import Answered, AnswerFigures
+from servicekit.errors import FatalError, PagewireError, Reason
 
 HELP = """\
   /reset   forget the conversation
@@ -27,14 +27,6 @@ TOO_LONG = (Reason.PROMPT_TOO_LONG, Reason.CONTEXT_TOO_LONG, Reason.PROMPT_EXCEE
 class Turn(NamedTuple):
     role: str  # "system", "user" or "assistant"
     content: str
-
-
-class Answered(NamedTuple):
-    """An answer ended by itself."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    is_cut: bool = False  # at max_tokens, max_seq_len or the end of the page pool
 
 
 class Lost(NamedTuple):
@@ -84,22 +76,24 @@ class ChatShell:
         self._turns = list(self._opening)
         self._seed = seed
         self._clock = clock
+        self._all_answered = True  # but for what Ctrl-C stopped
 
-    async def run(self) -> None:
-        """Until /quit or the end of input."""
+    async def run(self) -> bool:
+        """Until /quit or the end of input. Returns False when an answer failed."""
         while True:
             try:
                 message = (await self._lines.read()).strip()
             except KeyboardInterrupt:
                 continue
             except EOFError:
-                return
+                break
             if message == "/quit":
-                return
+                break
             if message.startswith("/") and len(message.split()) == 1:
                 self._command(message)
             elif message:
                 await self._ask(message)
+        return self._all_answered
 
     def _command(self, command: str) -> None:
         if command == "/help":
@@ -142,9 +136,7 @@ class ChatShell:
                 elif isinstance(event, Answered):
                     self._write("\n")
                     limit = "; cut at its limit" if event.is_cut else ""
-                    self._note(
-                        f"{figures.of(event.prompt_tokens, event.completion_tokens)}{limit}\n"
-                    )
+                    self._note(f"{figures.of(event)}{limit}\n")
                 else:
                     is_lost = False
                     figures.note_text()
@@ -160,7 +152,13 @@ class ChatShell:
             answering.result()
         except PagewireError as error:
             hint = "; /reset forgets the conversation" if error.reason in TOO_LONG else ""
-            self._note(f"\n{error.reason}: {error.message}{hint}\n")
+            self._note_failure(f"{error.reason}: {error.message}{hint}")
+        except FatalError as error:
+            self._note_failure(str(error))
+
+    def _note_failure(self, why: str) -> None:
+        self._all_answered = False
+        self._note(f"\n{why}\n")
 
     def _write(self, text: str) -> None:
         self._out.write(text)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from gateway.answer_figures import AnswerFigures
-from gateway.connection import Connection, add_connection_flags, connection_of
-from gateway.inference_client import Answered, Question, ask, page_counts
 from gateway.model_name import resolve
-from gateway.serve_config import NO_ADMIN, NO_HTTP, ServeConfig
+from gateway.serve_config import NO_HTTP, ServeConfig
 from gateway.supervisor import Supervisor
 from servicekit.config import read_settings
 from servicekit.errors import FatalError, PagewireError, SetupError
@@ -34,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point.
 
     Exits 0; 1 when an answer or a service failed, or a replay differs; 2 when it cannot be carried
-    out; 130 on Ctrl-C.
+    out; 130 on Ctrl-C; 141 when nobody reads what it writes.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     commands = {
@@ -50,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(0 if asked else 2)
     try:
         commands[arguments[0]](arguments[1:])
+        sys.stdout.flush()
     except SetupError as error:
         sys.stderr.write(f"pagewire {arguments[0]}: {error}\n")
         sys.exit(2)
@@ -61,6 +61,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        _end_unread()
+
+
+def _end_unread() -> NoReturn:
+    """End as SIGPIPE would; what is still to be written goes nowhere, and raises nothing."""
+    nowhere_fd = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere_fd, stream.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def _fetch(arguments: list[str]) -> None:
@@ -126,35 +136,16 @@ def _addresses(config: ServeConfig) -> str:
 
 
 def _generate(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="pagewire generate")
-    parser.add_argument("prompt")
-    parser.add_argument(
-        "--chat", action="store_true", help="the prompt is a user's message to a chat model"
-    )
-    add_connection_flags(parser)
-    parser.add_argument(
-        "--serve", metavar="MODEL", help="start a server of this model, ask it, stop it"
-    )
-    parser.add_argument("--max-tokens", type=int, default=None)
-    parser.add_argument("--temperature", type=float, default=0.0, help="[0, the most likely token]")
-    parser.add_argument("--seed", type=int, default=None)
-    options = parser.parse_args(arguments)
-    question = Question(
-        options.prompt, options.chat, options.max_tokens, options.temperature, options.seed
-    )
-    if options.serve is None:
-        asyncio.run(_print_answer(connection_of(options), question, None))
-    else:
-        config = ServeConfig(
-            listen=options.address, http=NO_HTTP, admin=NO_ADMIN, log_level="warning"
-        )
-        asyncio.run(_ask_own_server(resolve(options.serve), config, question))
+    from gateway.generate_command import run
+
+    run(arguments)
 
 
 def _chat(arguments: list[str]) -> None:
     from gateway.chat_command import run
 
-    run(arguments)
+    if code := run(arguments):
+        sys.exit(code)
 
 
 def _replay(arguments: list[str]) -> None:
@@ -162,41 +153,6 @@ def _replay(arguments: list[str]) -> None:
 
     if code := run(arguments):
         sys.exit(code)
-
-
-async def _ask_own_server(model_dir: Path, config: ServeConfig, question: Question) -> None:
-    began = time.monotonic()
-    supervisor = Supervisor(model_dir, config)
-    try:
-        await supervisor.start()
-        await supervisor.until_ready()
-        sys.stderr.write(f"three services ready after {time.monotonic() - began:.1f} s\n")
-        await _print_answer(Connection(config.listen), question, supervisor.cache_address)
-    finally:
-        await supervisor.stop()
-
-
-async def _print_answer(
-    connection: Connection, question: Question, cache_address: str | None
-) -> None:
-    """Stream the answer to standard output, then one line of figures to standard error."""
-    figures = AnswerFigures()
-    used = Answered(0, 0)
-    async for piece in ask(connection, question):
-        if isinstance(piece, Answered):
-            used = piece
-        elif piece:
-            figures.note_text()
-            sys.stdout.write(piece)
-            sys.stdout.flush()
-    line = figures.of(used.prompt_tokens, used.completion_tokens)
-    sys.stdout.write("\n")
-    sys.stdout.flush()
-    sys.stderr.write(line)
-    if cache_address is not None:
-        num_pages, cached_pages, max_used_pages = await page_counts(cache_address)
-        sys.stderr.write(f"; pages: {max_used_pages} of {num_pages} used, {cached_pages} cached")
-    sys.stderr.write("\n")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import grpc
 
-from gateway.api_keys import read_api_keys
+from gateway.api_keys import check_api_key, read_api_keys
 from gateway.serve_config import DEFAULT_ADDRESS
-from servicekit.errors import SetupError
+from servicekit.errors import FatalError, PagewireError, SetupError
+from servicekit.status import reported_by, words_of
 from servicekit.tls import check_authorities, check_pair
 
 API_KEY_VARIABLE = "PAGEWIRE_API_KEY"
@@ -34,6 +35,16 @@ class Connection:
             return grpc.aio.insecure_channel(self.address)
         return grpc.aio.secure_channel(self.address, self.credentials)
 
+    def error_of(self, failure: grpc.aio.AioRpcError) -> PagewireError | FatalError:
+        """What the server reported; a FatalError when none of ours did."""
+        if (reported := reported_by(failure)) is not None:
+            return reported
+        if failure.code() is grpc.StatusCode.UNAVAILABLE:
+            return FatalError(f"the server at {self.address} is not reached: {words_of(failure)}")
+        return FatalError(
+            f"the server at {self.address} ends with {failure.code().name}: {words_of(failure)}"
+        )
+
 
 def add_connection_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -51,10 +62,12 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def connection_of(options: argparse.Namespace) -> Connection:
-    """What the flags say. Errors: SetupError for files that are not what they should be."""
-    api_key = os.environ.get(API_KEY_VARIABLE)
+    """What the flags say. Errors: SetupError for a key or a file that is not what it should be."""
+    api_key = os.environ.get(API_KEY_VARIABLE) or None
     if options.api_key_file is not None:
         api_key = next(iter(read_api_keys(options.api_key_file).values()))
+    elif api_key is not None:
+        check_api_key(api_key, f"${API_KEY_VARIABLE}")
     return Connection(options.address, api_key, _credentials(options))
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import grpc
 from pagewire.v1 import cache_pb2, cache_pb2_grpc, inference_pb2, inference_pb2_grpc, sampling_pb2
 
+from gateway.answer_figures import Answered
 from gateway.connection import Connection
 from servicekit.status import error_of
 
@@ -24,16 +25,11 @@ class Question:
     seed: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What an answer used, in tokens."""
-
-    prompt_tokens: int
-    completion_tokens: int
-
-
 async def ask(connection: Connection, question: Question) -> AsyncIterator[str | Answered]:
-    """Texts as they come, then Answered. Errors: the PagewireError that the server reports."""
+    """Texts as they come, then Answered.
+
+    Errors: the PagewireError that the server reports; FatalError when it is not reached.
+    """
     sampling = sampling_pb2.SamplingParams(temperature=question.temperature, seed=question.seed)
     stop = inference_pb2.StopParams(max_tokens=question.max_tokens)
     async with connection.channel() as channel:
@@ -43,21 +39,27 @@ async def ask(connection: Connection, question: Question) -> AsyncIterator[str |
                 message = inference_pb2.ChatMessage(role="user", content=question.text)
                 asked = inference_pb2.ChatRequest(messages=[message], sampling=sampling, stop=stop)
                 async for reply in stub.Chat(asked, metadata=connection.metadata):
-                    yield _told(reply.delta.text, reply.finished)
+                    yield _told(reply)
             else:
                 request = inference_pb2.GenerateRequest(
                     text=question.text, sampling=sampling, stop=stop
                 )
                 async for response in stub.Generate(request, metadata=connection.metadata):
-                    yield _told(response.delta.text, response.finished)
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error) from error
+                    yield _told(response)
+        except grpc.aio.AioRpcError as failure:
+            raise connection.error_of(failure) from failure
 
 
-def _told(text: str, finished: inference_pb2.Finished) -> str | Answered:
-    if finished.reason == inference_pb2.FINISH_REASON_UNSPECIFIED:
-        return text
-    return Answered(finished.usage.prompt_tokens, finished.usage.completion_tokens)
+def _told(response: inference_pb2.ChatResponse | inference_pb2.GenerateResponse) -> str | Answered:
+    return answered(response.finished) if response.HasField("finished") else response.delta.text
+
+
+def answered(finished: inference_pb2.Finished) -> Answered:
+    return Answered(
+        finished.usage.prompt_tokens,
+        finished.usage.completion_tokens,
+        is_cut=finished.reason == inference_pb2.FINISH_REASON_LENGTH,
+    )
 
 
 class PageCounts(NamedTuple):

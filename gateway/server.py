@@ -14,8 +14,8 @@ from gateway.answering import Answering
 from gateway.api_keys import ApiKeys, read_api_keys
 from gateway.cache_client import CacheClient
 from gateway.config import GatewayConfig
+from gateway.front import Front
 from gateway.http.app import create_app
-from gateway.http.front import Front
 from gateway.http.server import HttpServer
 from gateway.intake import Intake
 from gateway.key_interceptor import KeyInterceptor

@@ -78,18 +78,21 @@ class Supervisor:
         }
 
     async def start(self) -> None:
-        """Start all three. Errors: SetupError when an address is taken, or keys or certificates
-        cannot be read, before any is.
+        """Start all three. Errors: SetupError when an address is taken or given twice, or keys or
+        certificates cannot be read, before any is.
         """
         config = self._config
         Tls.read(config.tls_cert, config.tls_key, config.tls_client_ca)
         if config.api_key_file is not None:
             read_api_keys(config.api_key_file)
-        listener(config.listen, "--listen").close()
-        if config.http != NO_HTTP:
-            listener(config.http, f"--http (another, or {NO_HTTP}, will do)").close()
-        if config.admin != NO_ADMIN and not config.admin.startswith("unix:"):
-            listener(config.admin, f"--admin (another, or {NO_ADMIN}, will do)").close()
+        with contextlib.ExitStack() as held:  # all at once, so that none is given twice
+            held.enter_context(listener(config.listen, "--listen"))
+            if config.http != NO_HTTP:
+                option = f"--http (another, or {NO_HTTP}, will do)"
+                held.enter_context(listener(config.http, option))
+            if config.admin != NO_ADMIN and not config.admin.startswith("unix:"):
+                option = f"--admin (another, or {NO_ADMIN}, will do)"
+                held.enter_context(listener(config.admin, option))
         for name in self._commands:
             await self._spawn(name)
 

@@ -47,7 +47,17 @@ def error_of(failure: grpc.aio.AioRpcError) -> PagewireError:
     """The exception that the other side reported; a status without ErrorInfo (the peer is gone) is
     SESSION_LOST.
     """
-    text = failure.details() or failure.code().name
+    return reported_by(failure) or error_named(
+        failure.code().name, Reason.SESSION_LOST, words_of(failure)
+    )
+
+
+def words_of(failure: grpc.aio.AioRpcError) -> str:
+    return failure.details() or failure.code().name
+
+
+def reported_by(failure: grpc.aio.AioRpcError) -> PagewireError | None:
+    """The exception that the other side reported; None for a status without ErrorInfo."""
     status = rpc_status.from_call(failure)
     details = [] if status is None else list(status.details)
     for detail in details:
@@ -56,11 +66,11 @@ def error_of(failure: grpc.aio.AioRpcError) -> PagewireError:
             return error_named(
                 failure.code().name,
                 Reason(found.reason),
-                text,
+                words_of(failure),
                 metadata=found.metadata,
                 retry_after_s=_retry_after_s(details),
             )
-    return error_named(failure.code().name, Reason.SESSION_LOST, text)
+    return None
 
 
 def duration_of(seconds: float) -> Duration:

@@ -9,10 +9,10 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
+from gateway.front import Front
 from gateway.http.answers import Model, Models
 from gateway.http.documented import REFUSED
 from gateway.http.errors import json_response
-from gateway.http.front import Front
 from gateway.http.refusal import JsonRoute
 from gateway.metrics import Picture, collected
 from servicekit.errors import Reason, Unavailable

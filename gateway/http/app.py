@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from gateway.api_keys import ApiKeys
+from gateway.front import Front
 from gateway.http.about import about_routes
 from gateway.http.body_limit import BodyLimit
 from gateway.http.chat import chat_routes
@@ -16,7 +17,6 @@ from gateway.http.chat_request import ChatRequest
 from gateway.http.completion_request import CompletionRequest
 from gateway.http.completions import completion_routes
 from gateway.http.edge import Edge
-from gateway.http.front import Front
 from gateway.http.key_check import KeyCheck
 from gateway.http.refusal import refuse_fields, refuse_request
 from gateway.http.tokens import token_routes

@@ -8,12 +8,12 @@ import time
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from gateway.front import Front
 from gateway.generation import GenerationRequest
 from gateway.http.answers import ChatCompletion
 from gateway.http.chat_form import ChatForm
 from gateway.http.chat_request import ChatRequest, turns_for_template
 from gateway.http.documented import STREAMED
-from gateway.http.front import Front
 from gateway.http.refusal import JsonRoute
 from gateway.http.reply import Question, replied
 from gateway.prompt import prompt_ids_of

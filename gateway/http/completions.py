@@ -12,12 +12,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway import off_loop
+from gateway.front import Front
 from gateway.generation import GenerationRequest
 from gateway.http.answers import Completion
 from gateway.http.completion_form import CompletionForm
 from gateway.http.completion_request import DEFAULT_MAX_TOKENS, CompletionRequest, Prompt
 from gateway.http.documented import STREAMED
-from gateway.http.front import Front
 from gateway.http.refusal import JsonRoute
 from gateway.http.reply import Question, replied
 from gateway.prompt import prompt_ids_of

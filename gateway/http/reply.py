@@ -11,12 +11,12 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from gateway.answering import Make
+from gateway.front import Front
 from gateway.generation import Finished, Started
 from gateway.http.answer_request import AnswerRequest
 from gateway.http.errors import json_response
 from gateway.http.event_stream import EventStream
 from gateway.http.forms import Form, Whole, usage_of
-from gateway.http.front import Front
 from gateway.http.until_gone import until_gone
 from gateway.side_by_side import Said, side_by_side
 from gateway.text_stream import Delta

@@ -7,10 +7,10 @@ from fastapi.responses import Response
 
 from gateway import off_loop
 from gateway.bounds import check_detokenized
+from gateway.front import Front
 from gateway.http.chat_request import tools_for_template, turns_for_template
 from gateway.http.documented import REFUSED
 from gateway.http.errors import json_response
-from gateway.http.front import Front
 from gateway.http.refusal import JsonRoute
 from gateway.http.token_requests import (
     DetokenizeAnswer,

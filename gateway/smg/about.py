@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from smg_grpc_proto import vllm_engine_pb2 as pb
 
-from gateway.http.front import Front
+from gateway.front import Front
 
 SERVER_TYPE = "vllm-grpc"  # the protocol's name for who speaks it
 NO_PATH = "/dev/null"  # is there and no tokenizer: smg then asks GetTokenizer, and no hub before

@@ -19,7 +19,7 @@ class NotServed(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc] 
     async def FlushCache(  # noqa: N802 # the RPC's name
         self, request: Any, context: Any
     ) -> NoReturn:
-        _refuse("FlushCache", "call pagewire.v1.CacheService/FlushCache at cachesvc's own address")
+        _refuse("FlushCache", "call pagewire.v1.AdminService/FlushCache at --admin")
 
     async def StartProfile(  # noqa: N802 # the RPC's name
         self, request: Any, context: Any

@@ -18,8 +18,8 @@ from smg_grpc_proto import vllm_engine_pb2_grpc
 from smg_grpc_proto.generated import common_pb2
 
 from gateway.bounds import MAX_CANCELLED_IDS, check_count
+from gateway.front import Front
 from gateway.generation import GenerationRequest
-from gateway.http.front import Front
 from gateway.live_requests import LiveRequests
 from gateway.smg.about import about_model, about_server
 from gateway.smg.answers import Answer

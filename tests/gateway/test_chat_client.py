@@ -10,11 +10,13 @@ import pytest
 from pagewire.v1 import inference_pb2 as pb
 from pagewire.v1 import inference_pb2_grpc
 
-from gateway.chat_client import ChatClient, ChatParams
-from gateway.chat_shell import Answered, ChatEvent, Lost, Turn
+from gateway.answer_figures import Answered
+from gateway.chat_client import FIRST_TRIES, ChatClient, ChatParams
+from gateway.chat_shell import ChatEvent, Lost, Turn
 from gateway.connection import Connection
 from servicekit.errors import (
     FailedPrecondition,
+    FatalError,
     InvalidArgument,
     PagewireError,
     Reason,
@@ -59,7 +61,9 @@ class BrokenService(inference_pb2_grpc.InferenceServiceServicer):
         yield pb.ChatResponse(finished=pb.Finished(reason=pb.FINISH_REASON_LENGTH, usage=usage))
 
 
-async def events_of(service: BrokenService, waits_s: list[float] | None = None) -> list[ChatEvent]:
+async def events_of(
+    service: BrokenService, waits_s: list[float] | None = None, *, is_patient: bool = False
+) -> list[ChatEvent]:
     async def sleep(seconds: float) -> None:
         if waits_s is not None:
             waits_s.append(seconds)
@@ -67,7 +71,7 @@ async def events_of(service: BrokenService, waits_s: list[float] | None = None) 
     add = inference_pb2_grpc.add_InferenceServiceServicer_to_server
     params = ChatParams("sky", max_tokens=9, temperature=0.5)
     async with served(add, service) as address:
-        client = ChatClient(Connection(address), params, sleep)
+        client = ChatClient(Connection(address), params, sleep, is_patient=is_patient)
         return [event async for event in client.answer([Turn("user", "Sky?")], seed=7)]
 
 
@@ -124,6 +128,24 @@ def grpc_refuses(times: int) -> BrokenService:
                 yield response
 
     return Refusing(Try(1, failure=GONE), Try())
+
+
+async def test_a_server_that_never_answered_is_given_up_after_some_tries() -> None:
+    """A chat from a pipe to a wrong address never ended: it waited for that server to come back."""
+    waits_s: list[float] = []
+    with pytest.raises(FatalError, match="is not reached: connection refused"):
+        await events_of(grpc_refuses(FIRST_TRIES), waits_s)
+    assert len(waits_s) == FIRST_TRIES - 1
+
+
+async def test_a_server_that_answered_once_is_waited_for_without_end() -> None:
+    tries = [Try(2, failure=GONE)] * 2 * FIRST_TRIES
+    assert text_of(await events_of(BrokenService(*tries, Try()))) == "The sky is blue."
+
+
+async def test_whoever_is_patient_waits_for_a_first_answer_without_end() -> None:
+    service = grpc_refuses(2 * FIRST_TRIES)
+    assert text_of(await events_of(service, is_patient=True)) == "The sky is blue."
 
 
 async def test_what_is_wrong_with_the_request_is_not_tried_again() -> None:

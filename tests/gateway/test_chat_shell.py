@@ -8,8 +8,9 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Sequence
 from io import StringIO
 
-from gateway.chat_shell import Answered, ChatEvent, ChatShell, Lost, Turn
-from servicekit.errors import InvalidArgument, PagewireError, Reason
+from gateway.answer_figures import Answered
+from gateway.chat_shell import ChatEvent, ChatShell, Lost, Turn
+from servicekit.errors import FatalError, InvalidArgument, Reason
 
 
 class Typed:
@@ -28,7 +29,7 @@ class Typed:
 class PlayedServer:
     """Answers each question with the next of the scripts; an action in one is called."""
 
-    def __init__(self, *scripts: Sequence[ChatEvent | PagewireError | Callable[[], None]]) -> None:
+    def __init__(self, *scripts: Sequence[ChatEvent | Exception | Callable[[], None]]) -> None:
         self._scripts = iter(scripts)
         self.asked: list[list[Turn]] = []
         self.seeds: list[int] = []
@@ -39,7 +40,7 @@ class PlayedServer:
         self.seeds.append(seed)
         try:
             for event in next(self._scripts):
-                if isinstance(event, PagewireError):
+                if isinstance(event, Exception):
                     raise event
                 if callable(event):
                     event()
@@ -55,13 +56,14 @@ def press_ctrl_c() -> None:
 
 
 async def chat(
-    server: PlayedServer, *lines: str | BaseException, **settings: object
+    server: PlayedServer, *lines: str | BaseException, fails: bool = False, **settings: object
 ) -> tuple[str, str]:
-    """What the shell wrote: answers, and notes."""
+    """What the shell wrote: answers, and notes. `fails`: an answer does."""
     out, notes = StringIO(), StringIO()
     ticks = iter(range(1000))
     shell = ChatShell(Typed(*lines), server, out, notes, clock=lambda: next(ticks), **settings)
-    await shell.run()
+    all_answered = await shell.run()
+    assert all_answered is not fails
     return out.getvalue(), notes.getvalue()
 
 
@@ -133,10 +135,17 @@ async def test_ctrl_c_at_the_prompt_gives_the_line_up() -> None:
 async def test_a_failure_is_told_in_its_words_and_its_question_taken_back() -> None:
     too_long = InvalidArgument(Reason.PROMPT_TOO_LONG, "the prompt has 300 tokens")
     server = PlayedServer([too_long], ["Yes.", Answered(1, 1)])
-    _, notes = await chat(server, "long", "short")
+    _, notes = await chat(server, "long", "short", fails=True)
     told = "PROMPT_TOO_LONG: the prompt has 300 tokens; /reset forgets the conversation"
     assert told in notes
     assert server.asked[1] == [Turn("user", "short")]
+
+
+async def test_a_server_that_is_not_reached_is_told_without_a_reason_of_its_own() -> None:
+    """It was called SESSION_LOST, which a server says of what is behind it."""
+    server = PlayedServer([FatalError("the server at x:1 is not reached: refused")])
+    _, notes = await chat(server, "Anyone?", fails=True)
+    assert notes == "\nthe server at x:1 is not reached: refused\n"
 
 
 async def test_a_server_that_is_away_is_told_of_once_until_it_answers() -> None:

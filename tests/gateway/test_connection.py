@@ -44,6 +44,26 @@ def test_the_key_comes_from_a_file_before_the_environment(
 
 
 @pytest.mark.parametrize(
+    "key",
+    [f"{KEY}\n", f"{KEY}é", "two words 012345", "alice:0123456789", "short"],
+    ids=["newline", "not ASCII", "space", "colon", "short"],
+)
+def test_a_key_that_no_server_has_is_refused_and_not_shown(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GRPC refused what no header can hold, as "SESSION_LOST: Invalid metadata"."""
+    monkeypatch.setenv(API_KEY_VARIABLE, key)
+    with pytest.raises(SetupError, match=rf"^the key in \${API_KEY_VARIABLE} must be") as caught:
+        connection()
+    assert key not in str(caught.value)
+
+
+def test_an_empty_variable_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(API_KEY_VARIABLE, "")
+    assert connection().metadata == ()
+
+
+@pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (["--tls-ca", "/nowhere"], "/nowhere cannot be read"),

@@ -13,8 +13,8 @@ import pytest
 from gateway.answering import Answering
 from gateway.api_keys import ApiKeys
 from gateway.cache_client import CacheClient
+from gateway.front import Front
 from gateway.http.app import create_app
-from gateway.http.front import Front
 from gateway.intake import Intake
 from gateway.live_requests import LiveRequests
 from gateway.served_model import ServedModel

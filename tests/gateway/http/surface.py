@@ -12,7 +12,7 @@ import httpx2
 from fastapi import FastAPI
 from pagewire.v1 import cache_pb2
 
-from gateway.http.front import Front
+from gateway.front import Front
 from gateway.tokenizer import Tokenizer
 from tests.gateway.fake_cache import FakeCache, finished, opened, tokens
 from tests.gateway.front import accepted

@@ -135,6 +135,12 @@ async def test_what_is_not_served_says_so(worker: Worker, rpc: str, request_kind
     assert caught.value.details().startswith(f"{rpc} is not served: ")
 
 
+async def test_who_wants_the_cache_flushed_is_sent_to_where_that_is_done(worker: Worker) -> None:
+    """The words named cachesvc's own address, a socket that nobody is told of."""
+    with pytest.raises(grpc.aio.AioRpcError, match="AdminService/FlushCache at --admin"):
+        await worker.stub.FlushCache(common_pb2.FlushCacheRequest())
+
+
 def test_without_the_extra_it_cannot_be_asked_for() -> None:
     with pytest.raises(SetupError, match=r"^--smg needs the extra: .*pagewire\[smg\]"):
         check_installed("no_package_of_this_name")

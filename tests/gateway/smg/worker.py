@@ -14,7 +14,7 @@ from smg_grpc_proto import vllm_engine_pb2_grpc
 
 from gateway.answering import Answering
 from gateway.cache_client import CacheClient
-from gateway.http.front import Front
+from gateway.front import Front
 from gateway.live_requests import LiveRequests
 from gateway.served_model import ServedModel
 from gateway.smg.service import VllmEngine

@@ -1,4 +1,4 @@
-"""What the routes stand on."""
+"""What the routes of every protocol stand on."""
 
 from __future__ import annotations
 
