@@ -11,6 +11,7 @@ MAX_DETOKENIZED_IDS = 262_144
 MAX_CANCELLED_IDS = 1_024
 MAX_STOPS = 64
 MAX_PROMPTS = 1_024  # and as many choices of all prompts of a call together
+MAX_MESSAGES = 4_096  # of a conversation; a template renders so many in less than 0.1 s
 MAX_CHOICES = 128  # of one prompt; OpenAI's
 
 
@@ -24,6 +25,14 @@ def check_count(name: str, count: int, most: int, *, least: int = 1) -> None:
             f"{name} has {count} entries; it must have {least} to {most}",
             field=name,
         )
+
+
+def check_num_messages(count: int) -> None:
+    """Errors: InvalidArgument, naming the field `messages`, for too many; of none, the template's
+    owner has its own word.
+    """
+    if count:
+        check_count("messages", count, MAX_MESSAGES)
 
 
 def check_num_choices(num_choices: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pagewire.v1 import inference_pb2 as pb
 
+from gateway.bounds import check_num_messages
 from gateway.generation import Event, Finished, Started
 from gateway.text_stream import Delta
 from gateway.token_logprob import TokenLogprob
@@ -14,8 +15,11 @@ from gateway.tokenizer import ChatMessage
 from gateway.tools import called_function, offered_function
 
 
-def decode_turns(messages: Iterable[pb.ChatMessage]) -> list[ChatMessage]:
-    """Errors: InvalidArgument for arguments of a call that are no JSON object."""
+def decode_turns(messages: Sequence[pb.ChatMessage]) -> list[ChatMessage]:
+    """Errors: those of `check_num_messages`, before any is looked at; InvalidArgument for arguments
+    of a call that are no JSON object.
+    """
+    check_num_messages(len(messages))
     return [ChatMessage(one.role, one.content, _more(one)) for one in messages]
 
 

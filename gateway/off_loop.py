@@ -12,6 +12,7 @@ from gateway.text_stream import Resumed, TextStream
 from gateway.tokenizer import ChatMessage, Tokenizer
 
 LONG_TEXT_CHARS = 8_192
+MESSAGE_CHARS = 32  # what rendering a message costs beside its own characters, in such
 LONG_IDS = 2_048
 BURST_IDS = 256  # of which pieces are made at once: a few milliseconds
 
@@ -33,7 +34,7 @@ async def encode_chat(
     call = partial(
         tokenizer.encode_chat, messages, tools=tools, add_special_tokens=add_special_tokens
     )
-    chars = sum(len(message.role) + len(message.content) for message in messages)
+    chars = sum(MESSAGE_CHARS + len(message.role) + len(message.content) for message in messages)
     unbounded = bool(tools) or any(message.more for message in messages)
     return await asyncio.to_thread(call) if unbounded or chars > LONG_TEXT_CHARS else call()
 

@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from gateway.bounds import MAX_MESSAGES, check_num_messages
 from gateway.http.answer_request import ONLY_STREAMED, AnswerRequest
 from gateway.http.fields import Asked, Int32, Listed, Only, either, one_of, within
 from gateway.tokenizer import ChatMessage
@@ -102,6 +103,20 @@ class Message(Asked):
         return ChatMessage(self.role, text, more)
 
 
+def _check_num_messages(messages: Any) -> Any:
+    """Before each of them is looked at. Errors: InvalidArgument."""
+    if isinstance(messages, list):
+        check_num_messages(len(messages))
+    return messages
+
+
+Messages = Annotated[
+    Listed[Message],
+    Field(min_length=1, json_schema_extra={"maxItems": MAX_MESSAGES}),
+    BeforeValidator(_check_num_messages),
+]
+
+
 class Function(Asked):
     name: str
     description: str | None = None
@@ -117,7 +132,7 @@ class Tool(Asked):
 class ChatRequest(AnswerRequest):
     model_config = ConfigDict(json_schema_extra=ONLY_STREAMED | {"not": TOP_LOGPROBS_ALONE})
 
-    messages: Listed[Message] = Field(min_length=1)
+    messages: Messages
     max_completion_tokens: Int32 | None = Field(
         None, description="The newer name of max_tokens.", json_schema_extra={"minimum": 1}
     )

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.bounds import MAX_DETOKENIZED_IDS
 from gateway.http.answer_request import TokenId
-from gateway.http.chat_request import TOOLS, Message, Tool
+from gateway.http.chat_request import TOOLS, Messages, Tool
 from gateway.http.fields import Asked, Listed, either
 
 
@@ -22,7 +22,7 @@ class TokenizeRequest(Asked):
 
     model: str | None = Field(None, min_length=1, description="The served model's name, or any.")
     prompt: str | None = Field(None, json_schema_extra={"minLength": 1})
-    messages: Listed[Message] | None = Field(None, min_length=1)
+    messages: Messages | None = None
     tools: Listed[Tool] | None = Field(None, description=TOOLS)
     add_special_tokens: bool | None = Field(
         None, description="Unless given: true for a prompt, false for messages."

@@ -48,7 +48,7 @@ def decode(tokenizer: Any, text: str) -> Any:
     ("call", "most"),
     [
         (encode, off_loop.LONG_TEXT_CHARS),
-        (encode_chat, off_loop.LONG_TEXT_CHARS),
+        (encode_chat, off_loop.LONG_TEXT_CHARS - 2 * off_loop.MESSAGE_CHARS),
         (decode, off_loop.LONG_IDS),
     ],
 )
@@ -58,6 +58,16 @@ async def test_only_what_is_long_leaves_the_loop(call: Any, most: int) -> None:
         call(tokenizer, "x" * most), call(tokenizer, "x" * (most + 1))
     )
     assert (len(short), len(long)) == (most, most + 1)
+    here = threading.current_thread()
+    assert [thread is here for thread in tokenizer.threads] == [True, False]
+
+
+async def test_messages_without_a_character_leave_the_loop_when_they_are_many() -> None:
+    """Each costs the template as much as some text; 400,000 of them held every stream for 7 s."""
+    tokenizer: Any = Noting()
+    most = off_loop.LONG_TEXT_CHARS // off_loop.MESSAGE_CHARS
+    for count in (most, most + 1):
+        await off_loop.encode_chat(tokenizer, [ChatMessage("", "")] * count)
     here = threading.current_thread()
     assert [thread is here for thread in tokenizer.threads] == [True, False]
 

@@ -191,7 +191,7 @@ class ChatRequest(_message.Message):
     """n is as in GenerateRequest."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
-        """messages is the conversation so far, oldest first; at least one."""
+        """messages is the conversation so far, oldest first; at least one, at most 4,096."""
 
     @_builtins.property
     def sampling(self) -> _sampling_pb2.SamplingParams:
@@ -775,7 +775,7 @@ class ChatMessages(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
-        """messages is the conversation so far, oldest first; at least one."""
+        """messages is the conversation so far, oldest first; at least one, at most 4,096."""
 
     @_builtins.property
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:

@@ -18,7 +18,7 @@ from tests.gateway.fake_cache import FakeCache, finished, opened, tokens
 from tests.gateway.front import accepted
 
 CREATED_S = 1_700_000_000
-MAX_MESSAGE_BYTES = 8192
+MAX_MESSAGE_BYTES = 16_384
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 BODIES = {
     CHAT: {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]},

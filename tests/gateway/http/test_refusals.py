@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gateway.bounds import MAX_MESSAGES
 from gateway.http.chat_request import ChatRequest
 from gateway.http.completion_request import CompletionRequest
 from gateway.http.fields import Asked
@@ -218,6 +219,19 @@ async def test_a_body_that_is_no_json_object_is_said_to_be_none(
         "invalid_field",
     )
     assert words in error["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT, "/tokenize"])
+async def test_more_messages_than_max_messages_are_refused_before_any_is_looked_at(
+    surface: Surface, path: str
+) -> None:
+    """A body of some megabytes holds 100,000 messages without a character; template and tokenizer
+    worked on them on the event loop, and every stream of the gateway stood still for seconds.
+    """
+    response = await surface.post(path, prompt=None, messages=[0] * (MAX_MESSAGES + 1))
+    error = error_of(response)
+    assert (response.status_code, error["param"]) == (400, "messages")
+    assert error["message"] == "messages has 4097 entries; it must have 1 to 4096"
 
 
 async def test_not_a_number_is_refused_by_name(surface: Surface) -> None:
