@@ -9,9 +9,9 @@ from functools import partial
 from typing import TypeAlias
 
 from gateway import off_loop
-from gateway.bounds import MAX_STOPS, check_count
+from gateway.bounds import MAX_DETOKENIZED_IDS, MAX_STOPS, check_count
 from gateway.seam import Seam
-from gateway.submission import Manager, Submission
+from gateway.submission import Limits, Manager, Submission
 from gateway.text_stream import Delta, TextStream
 from gateway.token_feed import EndCause, TokenFeed
 from gateway.token_logprob import TokenLogprob
@@ -101,8 +101,9 @@ class Generation:
             check_count("stop.token_ids", len(request.stop_token_ids), MAX_STOPS, least=0)
             check_token_ids("prompt", request.prompt_ids, tokenizer.vocab_size)
             check_token_ids("stop.token_ids", request.stop_token_ids, tokenizer.vocab_size)
-            check_token_ids("resume_token_ids", request.resume_token_ids, tokenizer.vocab_size)
             _check_resumes_one(request)
+            _check_resumes_what_fits(request, manager.limits)
+            check_token_ids("resume_token_ids", request.resume_token_ids, tokenizer.vocab_size)
         self._manager = manager
         self._tokenizer = tokenizer
         self._request = request
@@ -124,6 +125,7 @@ class Generation:
             shown_ids=shown_ids,
         )
         self._feed: TokenFeed | None = None
+        self._ended_by: PagewireError | None = None  # before there was a feed
         self._last_token_id = request.resume_token_ids[-1] if request.resume_token_ids else 0
 
     @property
@@ -141,6 +143,8 @@ class Generation:
         """
         request = self._request
         resumed = await off_loop.resume(self._text, request.resume_token_ids)
+        if self._ended_by is not None:
+            raise self._ended_by
         feed = self._feed = self._manager.submit(
             Submission(
                 request_id=request.request_id,
@@ -169,11 +173,15 @@ class Generation:
             self._manager.cancel(feed)
 
     def cancel(self, why: PagewireError) -> bool:
-        """End the request, and `events()` with `why` after the tokens that came before. False, and
-        nothing happens, when the manager has no such request any more.
+        """End the request, and `events()` with `why` after the tokens that came before; one that is
+        not submitted yet never is. False, and nothing happens, when the manager has no such request
+        any more.
         """
         feed = self._feed
-        if feed is None or feed.over or self._text.stopped is not None:
+        if feed is None:
+            self._ended_by = self._ended_by or why
+            return True
+        if feed.over or self._text.stopped is not None:
             return False
         self._manager.cancel(feed)
         feed.put_failure(why)
@@ -226,5 +234,19 @@ def _check_resumes_one(request: GenerationRequest) -> None:
         raise InvalidArgument(
             Reason.INVALID_FIELD,
             f"resume_token_ids are of one answer and n is {request.num_choices}: leave n out",
+            field="resume_token_ids",
+        )
+
+
+def _check_resumes_what_fits(request: GenerationRequest, limits: Limits | None) -> None:
+    """Before any of them is detokenized."""
+    resume_len = len(request.resume_token_ids)
+    if limits is None:
+        check_count("resume_token_ids", resume_len, MAX_DETOKENIZED_IDS, least=0)
+    elif resume_len > limits.max_seq_len:
+        raise InvalidArgument(
+            Reason.INVALID_FIELD,
+            f"resume_token_ids has {resume_len} entries, and max_seq_len is {limits.max_seq_len}: "
+            "send those of one answer",
             field="resume_token_ids",
         )

@@ -37,6 +37,10 @@ class Limits(NamedTuple):
 class Manager(Protocol):
     """`CacheClient` speaks to a real one."""
 
+    @property
+    def limits(self) -> Limits | None:
+        """Of the runner seen last; None before the first one."""
+
     def submit(self, submission: Submission) -> TokenFeed:
         """Hand a request over. Errors: Unavailable without a session; the feed raises what the
         manager answers.

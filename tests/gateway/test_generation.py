@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 import pytest
 
+from gateway import off_loop
 from gateway.generation import Event, Finished, FinishReason, Generation, GenerationRequest, Started
-from gateway.submission import Submission
+from gateway.submission import Limits, Submission
 from gateway.text_stream import Delta
 from gateway.token_feed import EndCause, TokenFeed
 from gateway.tokenizer import Tokenizer
@@ -19,6 +21,8 @@ from tests.gateway.tiny_tokenizers import load_tiny
 
 class PlayedManager:
     """Accepts everything and answers with the ids it was made with, one at a time."""
+
+    limits: Limits | None = Limits(max_seq_len=8_192, pool_tokens=8_192)
 
     def __init__(self, answer: Sequence[int], end: EndCause | PagewireError) -> None:
         self._answer, self._end = answer, end
@@ -192,6 +196,7 @@ class NeverEnds(PlayedManager):
     """Answers with one token, and no end."""
 
     def submit(self, submission: Submission) -> TokenFeed:
+        self.submissions.append(submission)
         feed = TokenFeed(key=1)
         feed.put_accepted()
         feed.put_token(5)
@@ -211,7 +216,6 @@ async def test_a_cancel_from_outside_reaches_the_manager_at_once_and_the_reader_
     manager = NeverEnds([], EndCause.MAX_TOKENS)
     generation = Generation(manager, tokenizer, asked(tokenizer))
     why = Cancelled(Reason.CANCELLED, "nobody wants it")
-    assert not generation.cancel(why), "it has not begun"
     async with aclosing(generation.events()) as stream:
         await take_one(stream)
         assert generation.cancel(why)
@@ -221,6 +225,47 @@ async def test_a_cancel_from_outside_reaches_the_manager_at_once_and_the_reader_
         with pytest.raises(Cancelled, match="nobody wants it"):
             await anext(stream)
     assert manager.cancelled == 1
+
+
+async def test_a_request_that_is_cancelled_while_it_resumes_is_never_submitted(
+    tokenizer: Tokenizer,
+) -> None:
+    """Cancel said that it was unknown and freed its name, and the answer was made all the same; so
+    it was with one whose max_request_s was over meanwhile.
+    """
+    manager = NeverEnds([], EndCause.MAX_TOKENS)
+    long = [5] * (off_loop.LONG_IDS + 1)  # a thread has them
+    generation = Generation(manager, tokenizer, asked(tokenizer, resume_token_ids=long))
+    async with aclosing(generation.events()) as stream:
+        first = asyncio.create_task(take_one(stream))
+        await asyncio.sleep(0)
+        assert generation.cancel(Cancelled(Reason.CANCELLED, "nobody wants it"))
+        assert generation.cancel(Cancelled(Reason.CANCELLED, "too late to say why"))
+        with pytest.raises(Cancelled, match="nobody wants it"):
+            await first
+    assert (manager.submissions, manager.cancelled) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "resume_len", "words"),
+    [
+        (Limits(8, 100), 9, "resume_token_ids has 9 entries, and max_seq_len is 8"),
+        (None, 262_145, "resume_token_ids has 262145 entries; it must have 0 to 262144"),
+    ],
+    ids=["a runner", "none yet"],
+)
+def test_more_resumed_ids_than_an_answer_can_have_are_refused_before_any_is_detokenized(
+    limits: Limits | None, resume_len: int, words: str, tokenizer: Tokenizer
+) -> None:
+    """A million of them were detokenized for 7.7 s, though an answer has max_seq_len at most."""
+    manager = PlayedManager([], EndCause.MAX_TOKENS)
+    manager.limits = limits
+    with pytest.raises(InvalidArgument, match=words) as refused:
+        Generation(manager, tokenizer, asked(tokenizer, resume_token_ids=[5] * resume_len))
+    assert refused.value.metadata == {"field": "resume_token_ids"}
+    if limits is not None:
+        fits = asked(tokenizer, resume_token_ids=[5] * limits.max_seq_len)
+        assert Generation(manager, tokenizer, fits).feed is None
 
 
 @pytest.mark.parametrize("fields", [{}, {"stop_strings": ["we"]}])

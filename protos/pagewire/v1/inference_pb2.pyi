@@ -93,7 +93,7 @@ class GenerateRequest(_message.Message):
         """resume_token_ids are the token_ids of all deltas of an answer that was cut off. The rest of the answer is asked for by the same
         request again, with the same seed and these: sampling draws by seed and position, so the answer is the undisturbed one. Deltas hold
         what is new; stop and Usage count all; limits look at the prompt alone. Where the answer is complete already, Finished comes at once.
-        Not with n above 1.
+        At most max_seq_len; not with n above 1.
         """
 
     def __init__(
