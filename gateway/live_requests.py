@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from gateway.caller import caller
 from servicekit.errors import AlreadyExists, Cancelled, InvalidArgument, PagewireError, Reason
+from servicekit.quoting import quoted
 
 MAX_REQUEST_ID_CHARS = 256
 
@@ -42,7 +43,8 @@ class LiveRequest:
         """Whether there was still something to cancel."""
         return self.end(
             Cancelled(
-                Reason.CANCELLED, f"the request was cancelled: Cancel named {self.request_id!r}"
+                Reason.CANCELLED,
+                f"the request was cancelled: Cancel named {quoted(self.request_id)}",
             )
         )
 
@@ -97,7 +99,8 @@ class LiveRequests:
         if (caller(), request_id) in self._live:
             raise AlreadyExists(
                 Reason.DUPLICATE_REQUEST_ID,
-                f"request_id {request_id!r} is live: use another, or wait for that answer to end",
+                f"request_id {quoted(request_id)} is live: use another, or wait for that answer to "
+                "end",
                 field="request_id",
             )
         return request_id

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.tokenizer import Tokenizer
 from servicekit.errors import NotFound, Reason
 from servicekit.model_dir import read_config
+from servicekit.quoting import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,9 @@ def check_served(asked: str, served: str, field: str = "model") -> None:
     """Errors: NotFound MODEL_NOT_FOUND when `asked` names another model; empty is any."""
     if asked not in ("", served):
         raise NotFound(
-            Reason.MODEL_NOT_FOUND, f"{field} {asked!r} is not served; {served!r} is", field=field
+            Reason.MODEL_NOT_FOUND,
+            f"{field} {quoted(asked)} is not served; {served!r} is",
+            field=field,
         )
 
 

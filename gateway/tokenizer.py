@@ -13,12 +13,14 @@ from gateway.byte_run import byte_values
 from gateway.token_ids import end_token_ids_of, vocab_size_of
 from servicekit.errors import InvalidArgument, Reason, SetupError
 from servicekit.model_dir import model_name, read_config, read_generation_config
+from servicekit.quoting import shortened
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 # Any of these is enough for transformers to build a fast tokenizer.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json")
+MAX_WORDS_CHARS = 400  # of a template's own words: some quote the messages
 
 
 class ChatMessage(NamedTuple):
@@ -162,7 +164,7 @@ class Tokenizer:
             raise InvalidArgument(
                 Reason.CHAT_TEMPLATE,
                 f"the chat template of {self.model_name} refused the messages: "
-                f"{str(error) or type(error).__name__}",
+                f"{shortened(str(error), MAX_WORDS_CHARS) or type(error).__name__}",
                 field="messages",
             ) from error
         return str(rendered)

@@ -17,26 +17,33 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from servicekit.errors import Internal, PagewireError, Reason, ResourceExhausted, error_named
+from servicekit.quoting import shortened_bytes
 from servicekit.reader_patience import taken
 
 DOMAIN = "pagewire"
 MAX_DURATION_S = 315_576_000_000  # what google.protobuf.Duration holds: 10,000 years
+# Of a message and of each value beside it. A status goes as metadata, where a byte may cost four,
+# and what is over 8 KiB there may end as a RESOURCE_EXHAUSTED of the transport.
+MAX_MESSAGE_BYTES, MAX_VALUE_BYTES = 1_024, 512
 log = structlog.get_logger()
 
 
 async def abort(context: Any, error: PagewireError) -> NoReturn:
     """End the call with `error`'s code, text, ErrorInfo and, if it knows when to retry,
-    RetryInfo.
+    RetryInfo. What is long of them is cut.
     """
+    values = {
+        name: shortened_bytes(value, MAX_VALUE_BYTES) for name, value in error.metadata.items()
+    }
     details: list[Message] = [
-        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)
+        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=values)
     ]
     if error.retry_after_s is not None:
         delay = duration_of(error.retry_after_s)
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     status = status_pb2.Status(
         code=code_pb2.Code.Value(error.code_name),
-        message=error.message,
+        message=shortened_bytes(error.message, MAX_MESSAGE_BYTES),
         details=[_packed(detail) for detail in details],
     )
     await context.abort_with_status(rpc_status.to_status(status))

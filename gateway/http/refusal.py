@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import reprlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -17,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.http.errors import ErrorAnswer, ErrorObject, json_response, type_of
 from servicekit.errors import InvalidArgument, Reason
+from servicekit.quoting import MAX_QUOTED_CHARS, quoted, shortened
 
 
 class JsonRequest(Request):
@@ -55,7 +55,7 @@ async def refuse_request(request: Request, error: Exception) -> Response:
         why = error.__cause__ or error.detail
         raise InvalidArgument(Reason.INVALID_FIELD, f"the body is not JSON: {why}") from error
     request.scope["state"]["code"] = "INVALID_ARGUMENT"
-    what = f"{request.method} {request.url.path}"
+    what = f"{request.method} {shortened(request.url.path)}"
     said = {404: f"{what}: there is no such path", 405: f"{what}: the path has other methods"}
     answer = ErrorObject(
         message=said.get(error.status_code, error.detail),
@@ -68,7 +68,8 @@ async def refuse_request(request: Request, error: Exception) -> Response:
 
 def invalid_field(found: Mapping[str, Any], known: Sequence[str]) -> InvalidArgument:
     """`found` is one of pydantic's errors; `known` are the fields that a misspelt one may mean."""
-    param = _param_of(found["loc"][1:])
+    written = _param_of(found["loc"][1:])
+    param = shortened(written)
     kind = found["type"]
     if not param:
         return InvalidArgument(
@@ -78,13 +79,14 @@ def invalid_field(found: Mapping[str, Any], known: Sequence[str]) -> InvalidArgu
     if kind == "missing":
         return _about(param, f"{param} is missing")
     if kind == "extra_forbidden":
-        close = difflib.get_close_matches(param, known, n=1)
+        may_mean = known if len(written) <= MAX_QUOTED_CHARS else ()
+        close = difflib.get_close_matches(written, may_mean, n=1)
         hint = f": did you mean {close[0]}?" if close else ""
         return _about(param, f"{param} is no field of this request{hint}")
     if kind == "not_served":
         return _about(param, f"{param} is not supported yet: {found['msg']}")
     rule = re.sub(r"^\w+ should", "it should", found["msg"])
-    return _about(param, f"{param} is {reprlib.repr(found['input'])}; {rule}")
+    return _about(param, f"{param} is {quoted(found['input'])}; {rule}")
 
 
 def _about(param: str, message: str) -> InvalidArgument:

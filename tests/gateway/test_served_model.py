@@ -58,3 +58,13 @@ def test_a_model_is_asked_for_by_its_name_or_by_none() -> None:
         Reason.MODEL_NOT_FOUND,
         {"field": "model"},
     )
+
+
+def test_a_long_name_of_a_model_is_not_said_back_at_full_length() -> None:
+    """With 9,000 characters of it the status was too long for its caller's gRPC, which saw
+    RESOURCE_EXHAUSTED "metadata size exceeds hard limit" and no reason.
+    """
+    with pytest.raises(NotFound) as caught:
+        check_served("m" * 9_000, "tiny")
+    assert len(caught.value.message) < 200
+    assert caught.value.message.endswith("is not served; 'tiny' is")

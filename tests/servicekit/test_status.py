@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -134,6 +135,26 @@ async def test_a_unary_call_fails_with_code_reason_text_and_metadata(
 ) -> None:
     bench.servicer.failure = failure
     assert same(await bench.error(), failure)
+
+
+@pytest.mark.parametrize("char", ["m", "é", "👍", "\n"])
+async def test_a_failure_of_many_words_keeps_its_code_and_reason(bench: Bench, char: str) -> None:
+    """A model's name of 9,000 characters made the status longer than gRPC's metadata may be: its
+    caller saw RESOURCE_EXHAUSTED of the transport.
+    """
+    long = char * 100_000
+    bench.servicer.failure = NotFound(
+        Reason.MODEL_NOT_FOUND, f"model {long}", field=long, other=long, third=long
+    )
+    error = await bench.error()
+    assert isinstance(error, NotFound)
+    assert error.reason is Reason.MODEL_NOT_FOUND
+    assert error.message.startswith(f"model {char}")
+    assert error.message.endswith(f"{char}…")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await bench.unary()
+    wire = dict(caught.value.trailing_metadata() or ())
+    assert len(quote(error.message)) + 4 / 3 * len(wire["grpc-status-details-bin"]) < 8_000
 
 
 @pytest.mark.parametrize("method", ["unary_stream", "stream_stream"])
