@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from gateway.bounds import check_detokenized
 from gateway.pieces import Pieces
 from gateway.text_stream import Resumed, TextStream
 from gateway.tokenizer import ChatMessage, Tokenizer
@@ -47,6 +48,20 @@ async def decode(
     return await asyncio.to_thread(call) if len(token_ids) > LONG_IDS else call()
 
 
+async def detokenize(
+    tokenizer: Tokenizer, name: str, token_ids: Sequence[int], *, skip_special_tokens: bool
+) -> str:
+    """`Tokenizer.decode` of ids that came as the field `name`. Errors: those of
+    `check_detokenized`.
+    """
+
+    def call() -> str:
+        check_detokenized(name, token_ids, tokenizer.vocab_size)
+        return tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    return await asyncio.to_thread(call) if len(token_ids) > LONG_IDS else call()
+
+
 async def resume(text: TextStream, token_ids: Sequence[int]) -> Resumed:
     """`TextStream.resume`."""
     call = partial(text.resume, token_ids)
@@ -58,4 +73,4 @@ async def pieces_of(tokenizer: Tokenizer, token_ids: Sequence[int]) -> list[str]
     pieces = Pieces(tokenizer)
     for start in range(0, len(token_ids), BURST_IDS):
         await asyncio.to_thread(pieces.push, token_ids[start : start + BURST_IDS])
-    return pieces.finish()
+    return await asyncio.to_thread(pieces.finish)

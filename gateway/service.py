@@ -14,9 +14,10 @@ from pagewire.v1 import inference_pb2_grpc
 
 from gateway import off_loop
 from gateway.answering import Answering
-from gateway.bounds import MAX_CANCELLED_IDS, check_count, check_detokenized
+from gateway.bounds import MAX_CANCELLED_IDS, check_count
 from gateway.generation import Event, GenerationRequest, Started
 from gateway.inference_codec import (
+    decode_ids,
     decode_tools,
     decode_turns,
     encode_event,
@@ -109,10 +110,11 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
     ) -> pb.DetokenizeResponse:
         with self._totals.request("Detokenize"):
             check_served(request.model, self._model_name)
-            ids = list(request.token_ids)
-            check_detokenized("token_ids", ids, self._tokenizer.vocab_size)
-            text = await off_loop.decode(
-                self._tokenizer, ids, skip_special_tokens=request.skip_special_tokens
+            text = await off_loop.detokenize(
+                self._tokenizer,
+                "token_ids",
+                decode_ids(request.token_ids),
+                skip_special_tokens=request.skip_special_tokens,
             )
             return pb.DetokenizeResponse(text=text)
 
@@ -157,7 +159,9 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
             cache_salt=request.cache_salt,
             num_choices=_num_choices(request),
             resume_token_ids=(
-                [] if isinstance(request, pb.CompleteRequest) else list(request.resume_token_ids)
+                []
+                if isinstance(request, pb.CompleteRequest)
+                else decode_ids(request.resume_token_ids)
             ),
         )
 
@@ -169,7 +173,7 @@ class InferenceService(inference_pb2_grpc.InferenceServiceServicer):
                 tools=decode_tools(request.tools),
             )
         if request.WhichOneof("prompt") == "token_ids":
-            return list(request.token_ids.ids)
+            return decode_ids(request.token_ids.ids)
         return await prompt_ids_of(self._tokenizer, request.text)
 
 

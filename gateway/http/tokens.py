@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from gateway import off_loop
-from gateway.bounds import check_detokenized
 from gateway.front import Front
 from gateway.http.chat_request import tools_for_template, turns_for_template
 from gateway.http.documented import REFUSED
@@ -30,24 +31,29 @@ def token_routes(front: Front) -> APIRouter:
     async def tokenize(asked: TokenizeRequest, request: Request) -> Response:
         """Tells which ids a prompt, or a conversation, becomes."""
         front.check_model(asked.model)
-        answer = await until_gone(_tokenized(asked), request.receive, front.cut)
-        return json_response(answer)
+        return await until_gone(_tokenized(asked), request.receive, front.cut)
 
     @router.post("/detokenize", response_model=DetokenizeAnswer, responses=REFUSED)
     async def detokenize(asked: DetokenizeRequest, request: Request) -> Response:
         """Tells the text of ids."""
         front.check_model(asked.model)
-        check_detokenized("tokens", asked.tokens, front.tokenizer.vocab_size)
-        decoding = off_loop.decode(front.tokenizer, asked.tokens, skip_special_tokens=False)
+        decoding = off_loop.detokenize(
+            front.tokenizer, "tokens", asked.tokens, skip_special_tokens=False
+        )
         text = await until_gone(decoding, request.receive, front.cut)
         return json_response(DetokenizeAnswer(prompt=text))
 
-    async def _tokenized(asked: TokenizeRequest) -> TokenizeAnswer:
+    async def _tokenized(asked: TokenizeRequest) -> Response:
         ids = await _ids(asked)
         pieces = await off_loop.pieces_of(front.tokenizer, ids) if asked.return_token_strs else None
-        return TokenizeAnswer(
-            tokens=ids, count=len(ids), token_strs=pieces, max_model_len=front.max_seq_len
-        )
+        most = front.max_seq_len
+
+        def answer() -> Response:
+            return json_response(
+                TokenizeAnswer(tokens=ids, count=len(ids), token_strs=pieces, max_model_len=most)
+            )
+
+        return await asyncio.to_thread(answer) if len(ids) > off_loop.LONG_IDS else answer()
 
     async def _ids(asked: TokenizeRequest) -> list[int]:
         if (asked.prompt is None) == (asked.messages is None):

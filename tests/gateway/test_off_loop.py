@@ -17,6 +17,7 @@ class Noting:
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
+        self.vocab_size = 1_000
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         self.threads.append(threading.current_thread())
@@ -40,6 +41,10 @@ def encode_chat(tokenizer: Any, text: str) -> Any:
     return off_loop.encode_chat(tokenizer, [ChatMessage("", half) for half in halves])
 
 
+def detokenize(tokenizer: Any, text: str) -> Any:
+    return off_loop.detokenize(tokenizer, "ids", list(map(ord, text)), skip_special_tokens=False)
+
+
 def decode(tokenizer: Any, text: str) -> Any:
     return off_loop.decode(tokenizer, list(map(ord, text)), skip_special_tokens=False)
 
@@ -50,6 +55,7 @@ def decode(tokenizer: Any, text: str) -> Any:
         (encode, off_loop.LONG_TEXT_CHARS),
         (encode_chat, off_loop.LONG_TEXT_CHARS - 2 * off_loop.MESSAGE_CHARS),
         (decode, off_loop.LONG_IDS),
+        (detokenize, off_loop.LONG_IDS),
     ],
 )
 async def test_only_what_is_long_leaves_the_loop(call: Any, most: int) -> None:

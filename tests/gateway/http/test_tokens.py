@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
+from gateway import off_loop
 from tests.gateway.http.surface import Surface, error_of
 
 
@@ -23,6 +29,39 @@ async def test_the_text_of_each_id_joined_is_the_text(surface: Surface) -> None:
     answer = (await surface.post("/tokenize", prompt="안녕 go", return_token_strs=True)).json()
     assert len(answer["token_strs"]) == answer["count"]
     assert "".join(answer["token_strs"]) == "안녕 go"
+
+
+class Counting(ThreadPoolExecutor):
+    """Threads that count what they are given."""
+
+    calls = 0
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls += 1
+        return super().submit(call, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "calls"),
+    [
+        ("/tokenize", {"return_token_strs": True}, -(-4_096 // off_loop.BURST_IDS) + 2),
+        ("/tokenize", {}, 1),
+        ("/detokenize", {}, 1),
+    ],
+)
+async def test_long_lists_are_joined_checked_and_written_beside_the_loop(
+    surface: Surface, path: str, fields: dict[str, object], calls: int
+) -> None:
+    """The last step of 200,000 texts and the JSON of their answer held every stream for 0.57 s, the
+    check of 262,144 ids and their text for 0.29 s.
+    """
+    counting = Counting()
+    asyncio.get_running_loop().set_default_executor(counting)
+    asked = {"prompt": "q" * 4_096} if path == "/tokenize" else {"tokens": [5] * 4_096}
+    answer = await surface.post(path, **asked, **fields)
+    assert answer.status_code == 200
+    assert answer.json().get("count", 4_096) == 4_096
+    assert counting.calls == calls
 
 
 async def test_ids_become_their_text_with_special_tokens_shown(surface: Surface) -> None:
