@@ -15,17 +15,22 @@ def byte_values(backend: tokenizers.Tokenizer) -> dict[int, int]:
     """The byte that each byte token stands for; empty for a tokenizer whose decoder has no
     ByteFallback.
     """
-    decoder = backend.decoder
-    if decoder is None or not _has_byte_fallback(json.loads(decoder.__getstate__())):
+    if not has_decoder(backend, "ByteFallback"):
         return {}
     names = {f"<0x{value:{digits}}>": value for value in range(256) for digits in ("02X", "02x")}
     found = {backend.token_to_id(name): value for name, value in names.items()}
     return {token_id: value for token_id, value in found.items() if token_id is not None}
 
 
-def _has_byte_fallback(decoder: Mapping[str, Any]) -> bool:
+def has_decoder(backend: tokenizers.Tokenizer, kind: str) -> bool:
+    """Whether one of `kind`, as tokenizer.json calls it, has a part in decoding."""
+    decoder = backend.decoder
+    return decoder is not None and _has(json.loads(decoder.__getstate__()), kind)
+
+
+def _has(decoder: Mapping[str, Any], kind: str) -> bool:
     parts = decoder.get("decoders", [])
-    return decoder.get("type") == "ByteFallback" or any(_has_byte_fallback(part) for part in parts)
+    return decoder.get("type") == kind or any(_has(part, kind) for part in parts)
 
 
 def char_of_each_byte(run: bytes) -> list[int]:

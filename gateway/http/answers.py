@@ -31,7 +31,7 @@ class AnsweredMessage(BaseModel):
 class LikelyToken(BaseModel):
     token: str
     logprob: float  # natural; at least LEAST_LOGPROB
-    bytes: list[int] | None  # of the text in UTF-8; null of a part of a character
+    bytes: list[int]  # of the text in UTF-8, or of the part of a character that it is
 
 
 class AnsweredToken(LikelyToken):

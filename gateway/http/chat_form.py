@@ -87,9 +87,8 @@ class ChatForm(CommonForm):
         return ChatLogprobs(content=content, refusal=None) if content else None
 
     def _likely(self, token_id: int, logprob: float) -> dict[str, Any]:
-        text = self._texts[token_id]
         return {
-            "token": text,
+            "token": self._texts[token_id],
             "logprob": json_logprob(logprob),
-            "bytes": None if "\ufffd" in text else list(text.encode()),
+            "bytes": list(self._texts.bytes_of(token_id)),
         }
