@@ -54,9 +54,7 @@ def test_a_token_that_begins_with_a_part_of_a_character_has_all_its_bytes(tmp_pa
     tokenizer = load_tiny(tmp_path, "byte_level")
     texts = TokenTexts(tokenizer)
     ids = range(tokenizer.backend.get_vocab_size())
-    mixed = [
-        token_id for token_id in ids if len(texts[token_id]) > 1 and "\ufffd" in texts[token_id]
-    ]
+    mixed = [one for one in ids if len(texts[one]) > 1 and "\ufffd" in texts[one]]
     assert mixed
     for token_id in mixed:
         assert texts.bytes_of(token_id).decode(errors="replace") == texts[token_id]

@@ -197,7 +197,7 @@ async def test_the_trace_context_of_the_caller_goes_along(surface: Surface) -> N
 
 
 async def test_log_probabilities_stand_beside_each_token_as_in_a_stream(surface: Surface) -> None:
-    """A part of a character has its bytes, which were null; JSON gets a number for minus infinity."""
+    """A part of a character has its bytes, not null; JSON gets a number for minus infinity."""
     answers = []
     for stream in (False, True):
         call = surface.ask(CHAT, logprobs=True, top_logprobs=2, stream=stream)
@@ -210,11 +210,8 @@ async def test_log_probabilities_stand_beside_each_token_as_in_a_stream(surface:
     assert choice["logprobs"]["refusal"] is None
     assert choice["message"]["content"] == "o👍"
     assert [one["token"] for one in content] == ["o", *["\ufffd"] * 4, "</s>"]
-    assert [one["bytes"] for one in content] == [
-        [111],
-        *([each] for each in "👍".encode()),
-        list(b"</s>"),
-    ]
+    parts = [[byte] for byte in "👍".encode()]
+    assert [one["bytes"] for one in content] == [[111], *parts, list(b"</s>")]
     assert len(content) == len(ids)
     for one in content:
         assert one["logprob"] == -2.5
