@@ -8,11 +8,12 @@ MAX_QUOTED_CHARS = 100
 CUT = "…"
 _quotes = reprlib.Repr()
 _quotes.maxstring = _quotes.maxother = MAX_QUOTED_CHARS
+_quotes.maxlevel = 2
 
 
 def quoted(value: object) -> str:
     """Its repr, without the middle of a long text and the rest of a long list."""
-    return _quotes.repr(value)
+    return shortened(_quotes.repr(value))
 
 
 def shortened(text: str, most_chars: int = MAX_QUOTED_CHARS) -> str:
