@@ -22,9 +22,9 @@ from servicekit.reader_patience import taken
 
 DOMAIN = "pagewire"
 MAX_DURATION_S = 315_576_000_000  # what google.protobuf.Duration holds: 10,000 years
-# Of a message and of each value beside it. A status goes as metadata, where a byte may cost four,
+# Of the text and of each value beside it. A status goes as metadata, where a byte may cost four,
 # and what is over 8 KiB there may end as a RESOURCE_EXHAUSTED of the transport.
-MAX_MESSAGE_BYTES, MAX_VALUE_BYTES = 1_024, 512
+MAX_TEXT_BYTES, MAX_VALUE_BYTES = 1_024, 512
 log = structlog.get_logger()
 
 
@@ -43,7 +43,7 @@ async def abort(context: Any, error: PagewireError) -> NoReturn:
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     status = status_pb2.Status(
         code=code_pb2.Code.Value(error.code_name),
-        message=shortened_bytes(error.message, MAX_MESSAGE_BYTES),
+        message=shortened_bytes(error.message, MAX_TEXT_BYTES),
         details=[_packed(detail) for detail in details],
     )
     await context.abort_with_status(rpc_status.to_status(status))

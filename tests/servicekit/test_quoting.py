@@ -12,10 +12,12 @@ def test_what_is_short_is_quoted_as_it_is(value: object) -> None:
     assert quoted(value) == repr(value)
 
 
-@pytest.mark.parametrize("value", ["x" * 10**6, 10**400, "\ud800é" * 500])
-def test_what_is_long_is_quoted_with_its_start_and_end(value: object) -> None:
+@pytest.mark.parametrize(
+    "value", ["x" * 10**6, 10**400, "\ud800é" * 500, [[["x" * 90] * 9] * 9] * 9]
+)
+def test_what_is_long_is_quoted_in_part(value: object) -> None:
     text = quoted(value)
-    assert "..." in text
+    assert "..." in text or text.endswith("…")
     assert len(text) <= MAX_QUOTED_CHARS
 
 
