@@ -12,11 +12,18 @@ import grpc
 import structlog
 from google.protobuf import any_pb2
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from servicekit.errors import Internal, PagewireError, Reason, ResourceExhausted, error_named
+from servicekit.errors import (
+    Internal,
+    InvalidArgument,
+    PagewireError,
+    Reason,
+    ResourceExhausted,
+    error_named,
+)
 from servicekit.quoting import shortened_bytes
 from servicekit.reader_patience import taken
 
@@ -105,10 +112,10 @@ def _packed(detail: Message) -> any_pb2.Any:
 
 
 class StatusInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what a handler raises into a status, and bounds the length of a unary request, and how
-    long a stream waits for a reader that takes nothing of it.
+    """Turns what a handler raises into a status, parses unary requests, bounds their length, and
+    how long a stream waits for a reader that takes nothing of it.
 
-    The length is checked here and not by the transport, whose own refusal carries no ErrorInfo.
+    The first two are done here and not by the transport, whose own refusals carry no ErrorInfo.
     """
 
     def __init__(
@@ -172,15 +179,22 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     def _parse(self, rpc: str, raw: bytes, deserialize: Any) -> Any:
+        name = f"{rpc}Request"
         if self._max_message_bytes is not None and len(raw) > self._max_message_bytes:
-            name = f"{rpc}Request"
             raise ResourceExhausted(
                 Reason.MESSAGE_TOO_LARGE,
                 f"{name} has {len(raw)} bytes, more than max_message_bytes "
                 f"{self._max_message_bytes}: send a shorter one",
                 field=name,
             )
-        return deserialize(raw)
+        try:
+            return deserialize(raw)
+        except DecodeError:
+            raise InvalidArgument(
+                Reason.INVALID_FIELD,
+                f"the message is no {name}: send what its .proto file says, all texts in UTF-8",
+                field=name,
+            ) from None
 
 
 def _internal(error: Exception) -> Internal:

@@ -50,8 +50,14 @@ class System:
         self.wait_serving(self.address)
 
     def start_one(self, name: str) -> None:
+        with (self.run_dir / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                self.command(name), stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def command(self, name: str) -> list[str]:
         model = ["--model", str(self.model_dir)]
-        commands = {
+        arguments = {
             "runnersvc": ["--listen", self.runner_address, *model],
             "cachesvc": ["--listen", self.cache_address, "--runner", self._runner_front],
             "gateway": [
@@ -68,11 +74,8 @@ class System:
         }
         for setting, value in self._settings.items():
             if owners.get(setting, "runnersvc") == name:
-                commands[name] += [f"--{setting.replace('_', '-')}", str(value)]
-        with (self.run_dir / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", name, *commands[name]], stderr=log, stdin=subprocess.DEVNULL
-            )
+                arguments[name] += [f"--{setting.replace('_', '-')}", str(value)]
+        return [sys.executable, "-m", name, *arguments[name]]
 
     def wait_serving(self, address: str) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S

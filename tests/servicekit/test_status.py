@@ -218,6 +218,25 @@ async def test_a_message_over_the_bound_is_refused_with_both_numbers(bench: Benc
     assert "100" in error.message
 
 
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_message_that_cannot_be_parsed_is_the_callers_fault(streams: bool) -> None:
+    """The fuzz of the public services sent bytes that are no message, and was told INTERNAL, with a
+    stack in the log.
+    """
+    make = grpc.unary_stream_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+    handler = make(Fails().stream if streams else Fails().echo, any_pb2.Any.FromString)
+    async with served({"Ask": handler}, StatusInterceptor()) as channel:
+        path = "/pagewire.test.Fails/Ask"
+        for raw in (b"\xff", b"\x0a\x05ab", b"\x0a\x03\xed\xa0\x80"):
+            call = (channel.unary_stream if streams else channel.unary_unary)(path)(raw)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await (call.read() if streams else call)
+            error = error_of(caught.value)
+            assert isinstance(error, InvalidArgument)
+            assert error.metadata == {"field": "AskRequest"}
+            assert "the message is no AskRequest" in error.message
+
+
 async def test_a_stream_that_nobody_reads_is_left_and_says_so_when_it_is_read_again() -> None:
     written = 0
     left = asyncio.Event()
