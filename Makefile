@@ -7,6 +7,7 @@
 #   make proto          protos/pagewire/v1/*_pb2* from the .proto files; proto-check proves them fresh
 #   make docs           docs/api.md from the comments of the .proto files; docs-check proves it fresh
 #   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
+#   make fuzz           20,000 bad inputs over gRPC and HTTP into bench/results/fuzz.json; SEED=N for the same ones again
 #   make bench          host time of a step and end-to-end speed, into bench/results/
 #   make bench-gpu-kernels  on a machine with a GPU: every kernel against its floor and torch, into bench/results/h200.json
 #   make bench-gpu-serve  likewise: whole workloads through cachesvc and the runner
@@ -21,7 +22,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test aot test-gpu soak check proto proto-check docs docs-check bench bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
+.PHONY: demo test aot test-gpu soak fuzz check proto proto-check docs docs-check bench bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -67,6 +68,9 @@ test-gpu:
 
 soak: .venv/.made
 	nice $(BIN)/python -m tests.cachesvc.soak
+
+fuzz: .venv/.made
+	nice $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED))
 
 # All of them, whatever fails: one run shows everything.
 check: .venv/.made proto-check docs-check

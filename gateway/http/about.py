@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from gateway.front import Front
 from gateway.http.answers import Model, Models
-from gateway.http.documented import REFUSED
+from gateway.http.documented import REFUSED, TEXT_OR_REFUSED
 from gateway.http.errors import json_response
 from gateway.http.refusal import JsonRoute
 from gateway.metrics import Picture, collected
@@ -58,7 +58,7 @@ def about_routes(front: Front) -> APIRouter:
             )
         return json_response(Ready(status="ready"))
 
-    @router.get("/metrics", response_class=PlainTextResponse)
+    @router.get("/metrics", response_class=PlainTextResponse, responses=TEXT_OR_REFUSED)
     async def metrics() -> Response:
         """Tells the gateway's numbers, for Prometheus."""
         picture = Picture(collected(front.totals, serving=front.chain.serving))

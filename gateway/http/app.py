@@ -17,8 +17,10 @@ from gateway.http.chat_request import ChatRequest
 from gateway.http.completion_request import CompletionRequest
 from gateway.http.completions import completion_routes
 from gateway.http.edge import Edge
+from gateway.http.fields import Asked
 from gateway.http.key_check import KeyCheck
 from gateway.http.refusal import refuse_fields, refuse_request
+from gateway.http.token_requests import DetokenizeRequest, TokenizeRequest
 from gateway.http.tokens import token_routes
 
 
@@ -45,6 +47,15 @@ def create_app(front: Front, max_message_bytes: int, keys: ApiKeys | None = None
 
 
 def _name_model(document: dict[str, Any], name: str) -> None:
-    for request in (ChatRequest, CompletionRequest):
+    """Says wherever a model is asked for which one there is."""
+    (path,) = document["paths"]["/v1/models/{model}"]["get"]["parameters"]
+    path["schema"]["enum"] = [name]
+    allowed: dict[type[Asked], list[str | None]] = {
+        ChatRequest: [name],
+        CompletionRequest: [name],
+        TokenizeRequest: [name, None],
+        DetokenizeRequest: [name, None],
+    }
+    for request, names in allowed.items():
         schema = document["components"]["schemas"][request.__name__]
-        schema["properties"]["model"]["enum"] = [name]
+        schema["properties"]["model"]["enum"] = names

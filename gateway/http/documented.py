@@ -10,6 +10,13 @@ Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
 # It stands for every status that is no 2xx, and keeps FastAPI from promising a shape of its own.
 REFUSED: Responses = {"default": {"model": ErrorAnswer, "description": "What is wrong."}}
+# The same beside an answer that is no JSON.
+TEXT_OR_REFUSED: Responses = {
+    "default": {
+        "description": "What is wrong.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}},
+    }
+}
 EVENT = {
     "type": "object",
     "description": "With stream: an event for each chunk, then one whose data is [DONE].",

@@ -57,7 +57,9 @@ async def _end_of(channel: grpc.aio.Channel, sent: Input) -> End:
     multicallable = (channel.unary_stream if sent.rpc.is_stream else channel.unary_unary)(
         sent.rpc.path
     )
-    call = multicallable(sent.message, timeout=sent.deadline_s or HANGS_AFTER_S)
+    call = multicallable(
+        sent.message, timeout=sent.deadline_s or HANGS_AFTER_S, metadata=sent.metadata
+    )
     if sent.leaves_after_s is not None:
         asyncio.get_running_loop().call_later(sent.leaves_after_s, call.cancel)
     try:

@@ -21,6 +21,7 @@ CHAT_TEMPLATE = (
     "{% if turn['tool_calls'] %}{{ turn['tool_calls'] | tojson }}{% endif %}{% endfor %}"
     "{% if tools %}{{ tools | tojson }}{% endif %}"
 )
+COUNTS_OF_TROUBLE = ("failed_total", "refused_total", "healed_total", "quarantined_pages")
 FEW_PAGES = {"num_pages": 96, "max_running_reqs": 12, "max_seq_len": 256, "vocab_size": 1000}
 
 
@@ -63,14 +64,14 @@ class FuzzedSystem(System):
         troubles = [f"violation: {each}" for each in self.violations()]
         if not is_serving(self.address):
             troubles.append("the gateway is not SERVING")
-        for name in ("failed_total", "refused_total", "healed_total", "quarantined_pages"):
-            if getattr(stats, name):
-                troubles.append(f"{name} is {getattr(stats, name)}")
-        for name in self.processes:
-            before, stack, after = self.log_of(name).partition("Traceback")
-            if stack:
-                troubles.append(f"{name} logged: {before[-500:]}{stack}{after[:3000]}")
+        counts = {name: getattr(stats, name) for name in COUNTS_OF_TROUBLE}
+        troubles += [f"{name} is {count}" for name, count in counts.items() if count]
+        troubles.extend(filter(None, map(self._logged_failure, self.processes)))
         return troubles
+
+    def _logged_failure(self, name: str) -> str:
+        before, stack, after = self.log_of(name).partition("Traceback")
+        return f"{name} logged: {before[-500:]}{stack}{after[:3000]}" if stack else ""
 
 
 @contextmanager

@@ -8,6 +8,15 @@ from typing import NamedTuple
 from tests.fuzz.messages import KINDS
 from tests.fuzz.rpcs import RPCS, Rpc
 
+NO_METADATA: tuple[tuple[str, str | bytes], ...] = ()
+ODD_METADATA = (
+    (("traceparent", "00-zz"),),
+    (("traceparent", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"),),
+    (("traceparent", "x" * 3_000), ("traceparent", "")),
+    (("traceparent-bin", b"\xff\x00"), ("grpc-tags-bin", b"\xff")),
+    (("authorization", "Bearer  "),),
+)
+
 
 class Input(NamedTuple):
     number: int
@@ -16,6 +25,7 @@ class Input(NamedTuple):
     message: bytes
     leaves_after_s: float | None  # the caller goes then; None: it waits
     deadline_s: float | None
+    metadata: tuple[tuple[str, str | bytes], ...]
 
     def __str__(self) -> str:
         """What to send again."""
@@ -37,4 +47,5 @@ def input_of(seed: int, number: int) -> Input:
         message,
         leaves_after_s=rng.choice((0.0, 0.001, 0.005, 0.02)) if leaves else None,
         deadline_s=rng.choice((0.001, 0.004, 0.015)) if hurries else None,
+        metadata=rng.choice(ODD_METADATA) if rng.random() < 0.05 else NO_METADATA,
     )

@@ -1,5 +1,5 @@
-"""Bad messages of any type, drawn from its descriptor, as bytes. Each kind is bad in its own way; one
-may be good by chance.
+"""Bad messages of any type, drawn from its descriptor, as bytes. Each kind is bad in its own way;
+one may be good by chance.
 """
 
 from __future__ import annotations
