@@ -10,7 +10,8 @@ from tests.fuzz.calls import CallFigures, send_inputs
 from tests.fuzz.documented_http import send_documented
 from tests.fuzz.fuzzed_system import FuzzedSystem
 from tests.fuzz.http_figures import HttpFigures
-from tests.fuzz.raw_http import LEFT, send_raw
+from tests.fuzz.odd_requests import LEFT
+from tests.fuzz.raw_http import send_raw
 from tests.fuzz.steady_neighbour import Heard, steady_neighbour
 
 NOT_REFUSED = {"OK", "CANCELLED", "DEADLINE_EXCEEDED", "200", "307", LEFT}

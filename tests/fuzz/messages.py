@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from tests.fuzz.spoilt import SPOILS
 from tests.fuzz.values import NO_TEXTS, some_bytes, some_float, some_int, some_text
 from tests.fuzz.wire import FIXED32, FIXED64, LENGTH, VARINT, tag, varint, with_length
 
@@ -67,25 +68,12 @@ def no_text(rng: random.Random, descriptor: Descriptor, valid: bytes) -> bytes:
     return valid + with_length(number, rng.choice(NO_TEXTS))
 
 
-def garbage(rng: random.Random, descriptor: Descriptor, valid: bytes) -> bytes:
-    return some_bytes(rng)
-
-
-def cut(rng: random.Random, descriptor: Descriptor, valid: bytes) -> bytes:
-    """The beginning of a good one."""
-    return valid[: rng.randrange(len(valid))] if valid else b"\x0a"
-
-
-def flipped(rng: random.Random, descriptor: Descriptor, valid: bytes) -> bytes:
-    """A good one with a few bits turned over."""
-    turned = bytearray(valid or b"\x0a\x01a")
-    for _ in range(rng.randrange(1, 5)):
-        turned[rng.randrange(len(turned))] ^= 1 << rng.randrange(8)
-    return bytes(turned)
-
-
 def too_long(rng: random.Random, descriptor: Descriptor, valid: bytes) -> bytes:
     return valid + with_length(rng.choice((1, 2, 999)), b"x" * rng.choice(TOO_LONG_BYTES))
+
+
+def _spoilt(spoil: Callable[[random.Random, bytes], bytes]) -> Kind:
+    return lambda rng, _, valid: spoil(rng, valid)
 
 
 KINDS: dict[str, tuple[Kind, int]] = {  # by name, with how often
@@ -94,10 +82,8 @@ KINDS: dict[str, tuple[Kind, int]] = {  # by name, with how often
     "misfit": (misfit, 8),
     "unknown": (unknown, 5),
     "no_text": (no_text, 5),
-    "garbage": (garbage, 8),
-    "cut": (cut, 6),
-    "flipped": (flipped, 10),
     "too_long": (too_long, 1),
+    **{name: (_spoilt(spoil), 8) for name, spoil in SPOILS.items()},
 }
 
 

@@ -12,6 +12,8 @@ from pagewire.v1.inference_pb2 import ChatMessage, StopParams, TokenIds
 from pagewire.v1.sampling_pb2 import SamplingParams
 from smg_grpc_proto import vllm_engine_pb2
 
+from tests.fuzz.wire import with_length
+
 FEW = StopParams(max_tokens=6, strings=["never met"], token_ids=[7])
 DRAWN = SamplingParams(temperature=0.7, top_p=0.9, seed=3, logprobs=2)
 HELLO = ChatMessage(role="user", content="Hello wörld")
@@ -54,7 +56,7 @@ class Rpc(NamedTuple):
 
 def _good(takes: Descriptor) -> list[bytes]:
     found = [each.SerializeToString() for each in GOOD if each.DESCRIPTOR is takes]
-    return found or [b""]
+    return found or [with_length(999, b"a field that there is none of")]
 
 
 RPCS = tuple(
