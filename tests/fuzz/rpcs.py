@@ -27,7 +27,7 @@ GOOD: Sequence[Message] = (
     inference_pb2.TokenizeRequest(text="Hello", with_pieces=True),
     inference_pb2.DetokenizeRequest(token_ids=[40, 41, 42]),
     inference_pb2.CancelRequest(request_ids=["fuzz-0", "fuzz-1"]),
-    model_pb2.GetModelRequest(),
+    model_pb2.GetModelRequest(name="tiny"),
     vllm_engine_pb2.GenerateRequest(
         request_id="fuzz-1",
         tokenized=vllm_engine_pb2.TokenizedInput(input_ids=[5, 6, 7]),
