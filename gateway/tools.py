@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from pydantic_core import from_json
 
 from servicekit.errors import InvalidArgument, Reason
 
@@ -30,12 +31,18 @@ def called_function(call_id: str, name: str, arguments_json: str) -> dict[str, A
     }
 
 
-def _object(field: str, text: str) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any] | None:
+    """What `text` is the JSON of, all texts in it Unicode; None: it is no object's."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
+        value = from_json(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _object(field: str, text: str) -> dict[str, Any]:
+    value = json_object(text)
+    if value is None:
         raise InvalidArgument(
             Reason.INVALID_FIELD, f"{field} is not the text of a JSON object", field=field
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ from gateway.bounds import MAX_MESSAGES, check_num_messages
 from gateway.http.answer_request import ONLY_STREAMED, AnswerRequest
 from gateway.http.fields import Asked, Int32, Listed, Only, either, one_of, within
 from gateway.tokenizer import ChatMessage
+from gateway.tools import called_function, json_object
 from servicekit.sampling import MAX_LOGPROBS
 
 CONTENT = "a text, or a list of parts of type text"
@@ -39,11 +39,7 @@ class CalledFunction(Asked):
     @field_validator("arguments")
     @classmethod
     def _check_arguments(cls, arguments: str) -> str:
-        try:
-            is_object = isinstance(json.loads(arguments), dict)
-        except (ValueError, RecursionError):
-            is_object = False
-        if not is_object:
+        if json_object(arguments) is None:
             raise PydanticCustomError("no_object", "Input should be the text of a JSON object")
         return arguments
 
@@ -54,8 +50,7 @@ class ToolCall(Asked):
     function: CalledFunction
 
     def as_template_takes_it(self) -> dict[str, Any]:
-        function = {"name": self.function.name, "arguments": json.loads(self.function.arguments)}
-        return {"id": self.id, "type": self.type, "function": function}
+        return called_function(self.id, self.function.name, self.function.arguments)
 
 
 class Message(Asked):

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from tests.fuzz.fuzzed_system import MAX_MESSAGE_BYTES
 from tests.fuzz.spoilt import SPOILS
-from tests.fuzz.values import NO_TEXTS, some_text
+from tests.fuzz.values import NO_TEXTS, OBJECTS, some_text
 
 LEFT = "left"
 GOOD = {
@@ -102,6 +102,14 @@ def odd_value(rng: random.Random, path: str, good: bytes) -> Raw:
     return Raw(path, b"%s, %s: %s}" % (good[:-1], name, rng.choice(ODD_VALUES)))
 
 
+def odd_object(rng: random.Random, path: str, good: bytes) -> Raw:
+    """As the arguments of a call: JSON in the text of JSON."""
+    function = {"name": "add", "arguments": rng.choice(OBJECTS)}
+    call = {"id": "1", "type": "function", "function": function}
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": [call]}]
+    return Raw("/tokenize", json.dumps({"messages": turns}).encode())
+
+
 def no_text(rng: random.Random, path: str, good: bytes) -> Raw:
     return Raw(path, good.replace(b"Hello", rng.choice(NO_TEXTS)))
 
@@ -135,6 +143,7 @@ def _spoilt(spoil: Callable[[random.Random, bytes], bytes]) -> Kind:
 KINDS: dict[str, Kind] = {
     "odd_json": odd_json,
     "odd_value": odd_value,
+    "odd_object": odd_object,
     "no_text": no_text,
     "too_long": too_long,
     "odd_header": odd_header,

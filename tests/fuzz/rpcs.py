@@ -8,7 +8,14 @@ from typing import NamedTuple
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from pagewire.v1 import inference_pb2, model_pb2
-from pagewire.v1.inference_pb2 import ChatMessage, StopParams, TokenIds
+from pagewire.v1.inference_pb2 import (
+    ChatMessage,
+    ChatMessages,
+    StopParams,
+    TokenIds,
+    Tool,
+    ToolCall,
+)
 from pagewire.v1.sampling_pb2 import SamplingParams
 from smg_grpc_proto import vllm_engine_pb2
 
@@ -17,14 +24,21 @@ from tests.fuzz.wire import with_length
 FEW = StopParams(max_tokens=6, strings=["never met"], token_ids=[7])
 DRAWN = SamplingParams(temperature=0.7, top_p=0.9, seed=3, logprobs=2)
 HELLO = ChatMessage(role="user", content="Hello wörld")
+TOOL = Tool(name="add", description="Adds.", parameters_json='{"type": "object"}')
+CALL = ChatMessage(
+    role="assistant", tool_calls=[ToolCall(id="1", name="add", arguments_json='{"a": 1}')]
+)
+ANSWERED = ChatMessage(role="tool", content="2", name="add", tool_call_id="1")
 VLLM_FEW = vllm_engine_pb2.SamplingParams(temperature=0.5, max_tokens=6, seed=3)
 GOOD: Sequence[Message] = (
     inference_pb2.GenerateRequest(text="Hello", sampling=DRAWN, stop=FEW, request_id="fuzz-0"),
     inference_pb2.GenerateRequest(token_ids=TokenIds(ids=[5, 6, 7]), stop=FEW, n=3),
     inference_pb2.GenerateRequest(text="Hello", resume_token_ids=[40, 41], stop=FEW),
     inference_pb2.ChatRequest(messages=[HELLO, HELLO], stop=FEW, sampling=DRAWN),
+    inference_pb2.ChatRequest(messages=[HELLO, CALL, ANSWERED], tools=[TOOL], stop=FEW),
     inference_pb2.CompleteRequest(text="Hello", stop=FEW, sampling=DRAWN, n=2),
     inference_pb2.TokenizeRequest(text="Hello", with_pieces=True),
+    inference_pb2.TokenizeRequest(chat=ChatMessages(messages=[HELLO, CALL], tools=[TOOL])),
     inference_pb2.DetokenizeRequest(token_ids=[40, 41, 42]),
     inference_pb2.CancelRequest(request_ids=["fuzz-0", "fuzz-1"]),
     model_pb2.GetModelRequest(name="tiny"),

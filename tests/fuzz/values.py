@@ -13,6 +13,22 @@ FLOATS = (0.0, -0.0, 1.0, 0.5, -1.0, 1e-45, 1e-38, -1e-45, 2.0, 100.0, 1e4, 1.00
 NO_NUMBERS = (float("nan"), float("inf"), float("-inf"))
 LENGTHS = (1, 3, 17, 64, 129, 256, 257, 400, 4_097, 12_000)  # characters of a text
 NAMES = ("fuzz-0", "fuzz-1", "fuzz-2")  # few, so that live requests meet their likes
+OBJECTS = (  # texts of JSON objects, or nearly
+    "{}",
+    '{"a": "\\ud800"}',
+    '{"\\udfff": 1}',
+    '{"a": NaN, "b": -Infinity, "c": 1e999}',
+    '{"a": %s}' % ("9" * 4_000),
+    '{"a": %s}' % ("9" * 5_000),
+    '{"a":' * 150 + "1" + "}" * 150,
+    '{"a":' * 900 + "1" + "}" * 900,
+    '{"a":' * 3_000 + "1" + "}" * 3_000,
+    '{"a": 1, "a": 2}',
+    '{"type": "object", "properties": null}',
+    '{"properties": {"x": {"type": ["object"], "enum": {}}}}',
+    "[]",
+    "null",
+)
 TEXTS = (
     "",
     " ",
@@ -62,9 +78,11 @@ def some_float(rng: random.Random) -> float:
 
 
 def some_text(rng: random.Random) -> str:
-    kind = rng.randrange(4)
+    kind = rng.randrange(5)
     if kind == 0:
         return rng.choice(NAMES)
+    if kind == 4:
+        return rng.choice(OBJECTS)
     if kind == 1:
         return rng.choice(TEXTS)
     if kind == 2:

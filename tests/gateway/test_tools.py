@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pagewire.v1 import inference_pb2 as pb
+from pydantic import ValidationError
 
 from gateway.http.chat_request import ChatRequest, tools_for_template, turns_for_template
 from gateway.inference_codec import decode_tools, decode_turns
@@ -73,6 +74,20 @@ def test_what_is_no_json_object_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         decode_tools([pb.Tool(name="f", parameters_json=text)])
     assert caught.value.metadata["field"] == "tools.parameters_json"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": "\\ud800"}', '{"\\udfff": 1}', '{"a": ["\\udc00\\ud800"]}']
+)
+def test_half_a_character_in_an_object_is_refused_on_both_surfaces(text: str) -> None:
+    """The fuzz escaped half of a surrogate pair in the arguments of a call. json.loads makes a text
+    of it, the template wrote that down, and the tokenizer failed: INTERNAL, and 500 over HTTP.
+    """
+    test_what_is_no_json_object_is_refused_by_name(text)
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": text}}
+    turn = {"role": "assistant", "tool_calls": [call]}
+    with pytest.raises(ValidationError, match="should be the text of a JSON object"):
+        ChatRequest.model_validate({"model": "m", "messages": [turn]})
 
 
 async def test_they_reach_the_template_of_chats_and_of_tokenize(tmp_path: Path) -> None:
