@@ -82,8 +82,14 @@ def one_of(words: str) -> WrapValidator:
 
 
 def either(*choices: dict[str, Any]) -> dict[str, Any]:
-    """For the document alone: of fields that are bound up with each other."""
-    return {"anyOf": [{"properties": each, "required": list(each)} for each in choices]}
+    """For the document alone: of fields that are bound up with each other. What is null in a choice
+    may be left out of it.
+    """
+
+    def required(fields: dict[str, Any]) -> list[str]:
+        return [name for name, schema in fields.items() if schema != {"type": "null"}]
+
+    return {"anyOf": [{"properties": each, "required": required(each)} for each in choices]}
 
 
 def within(least: float, most: float) -> dict[str, Any]:

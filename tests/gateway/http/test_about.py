@@ -101,6 +101,15 @@ async def test_the_document_says_which_model_there_is_wherever_one_is_asked_for(
         assert [each for each in told if each is not None] == ["tiny"]
 
 
+async def test_the_document_lets_a_prompt_be_tokenized_without_messages(surface: Surface) -> None:
+    """It required both, one of them null. Schemathesis left one out, as everybody does, and was
+    answered.
+    """
+    schemas = (await surface.http.get("/openapi.json")).json()["components"]["schemas"]
+    required = [each["required"] for each in schemas["TokenizeRequest"]["anyOf"]]
+    assert required == [["prompt"], ["messages"]]
+
+
 async def test_the_document_says_what_is_not_supported_yet(surface: Surface) -> None:
     schemas = (await surface.http.get("/openapi.json")).json()["components"]["schemas"]
     assert schemas["ChatRequest"]["additionalProperties"] is False
