@@ -186,9 +186,10 @@ class CacheClient:
             self._finish(finished)
 
     def _take_output(self, output: pb.StepOutput) -> None:
+        sent_at_us = output.sent_at_us or None
         for key, token_id in zip(output.keys, output.token_ids, strict=True):
             if (feed := self._feeds.get(key)) is not None:
-                feed.put_token(token_id)
+                feed.put_token(token_id, sent_at_us)
         for one in output.logprobs:
             if (feed := self._feeds.get(one.key)) is not None:
                 top = tuple(zip(one.top_ids, one.top, strict=True))
