@@ -25,6 +25,8 @@ def figures(load: Load, seen: Seen) -> dict[str, Any]:
     }
     whole = _rate(samples, lambda sample: sample.machine_cpu_s)
     return {
+        "answers": client["answers"],
+        "answers_cut": client["asked"] - client["answers"],  # still under way long after the end
         "due_tok_s": round(load.due_tok_s),
         "tok_s": round(tok_s, 1),
         "tokens_per_delta": round(client["tokens"] / max(client["deltas"], 1), 2),
@@ -62,6 +64,8 @@ def levels(seen: Seen) -> dict[str, dict[str, float]]:
 def missed(told: dict[str, Any], flat: dict[str, dict[str, float]]) -> list[str]:
     """The bounds that a run does not hold, a sentence each."""
     misses = []
+    if told["answers_cut"]:
+        misses.append(f"answers_cut is {told['answers_cut']}, at most 0")
     if told["added_ms_p99"] > MAX_ADDED_MS_P99:
         misses.append(f"added_ms_p99 is {told['added_ms_p99']}, at most {MAX_ADDED_MS_P99:g}")
     if told["tok_s"] < MIN_SHARE_OF_DUE * told["due_tok_s"]:

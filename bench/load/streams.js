@@ -10,7 +10,12 @@ const [ANSWER_S, WARM_UP_S, MEASURED_S] = [Number(__ENV.ANSWER_S), Number(__ENV.
 
 export const options = {
   scenarios: {
-    streams: { executor: 'constant-vus', vus: STREAMS, duration: `${WARM_UP_S + MEASURED_S}s`, gracefulStop: '60s' },
+    streams: {
+      executor: 'constant-vus',
+      vus: STREAMS,
+      duration: `${WARM_UP_S + MEASURED_S}s`,
+      gracefulStop: `${ANSWER_S + 5}s`, // those under way may end
+    },
   },
   summaryTrendStats: ['med', 'p(90)', 'p(99)', 'max'],
 };
@@ -21,6 +26,7 @@ client.load(['../../protos'], 'pagewire/v1/inference.proto');
 const added = new Trend('added_ms'); // from the manager's sent_at_us to the end of the millisecond of receipt
 const tokens = new Counter('tokens');
 const deltas = new Counter('deltas');
+const asked = new Counter('asked');
 const answers = new Counter('answers');
 const failures = new Counter('failures');
 
@@ -60,6 +66,7 @@ export default function ({ measured_from_ms }) {
     if (finished && received === ANSWER_TOKENS) answers.add(1);
     else fail(`it ended after ${received} of ${ANSWER_TOKENS} tokens`);
   });
+  asked.add(1);
   stream.write({
     text: `Client ${vu} asks for the ${nth}th time. ${QUESTION}`,
     sampling: { temperature: 0 },
@@ -75,6 +82,7 @@ export function handleSummary({ metrics, setup_data }) {
     measured_from_ms: setup_data.measured_from_ms,
     tokens: count('tokens'),
     deltas: count('deltas'),
+    asked: count('asked'),
     answers: count('answers'),
     failures: count('failures'),
     added_ms: { p50: values.med, p90: values['p(90)'], p99: values['p(99)'], max: values.max },

@@ -18,7 +18,7 @@ FLAT = {
     "used_pages": {"first": 40.0, "last": 41.0, "drift": 0.025},
     "gateway_tasks": {"first": 9.0, "last": 9.0, "drift": 0.0},
 }
-HELD = {"added_ms_p99": 20.0, "tok_s": 19.5, "due_tok_s": 20}
+HELD = {"answers_cut": 0, "added_ms_p99": 20.0, "tok_s": 19.5, "due_tok_s": 20}
 
 
 def seen(rss_bytes: Callable[[int], float] = lambda _: 2.0**20) -> Seen:
@@ -38,7 +38,8 @@ def seen(rss_bytes: Callable[[int], float] = lambda _: 2.0**20) -> Seen:
         for second in range(6)
     ]
     added: dict[str, Any] = {"p50": 1.04, "p99": 3.96}
-    return Seen({"tokens": 114, "deltas": 57, "added_ms": added}, samples)
+    counts = {"tokens": 114, "deltas": 57, "asked": 12, "answers": 11}
+    return Seen({**counts, "added_ms": added}, samples)
 
 
 def has_k6() -> bool:
@@ -62,6 +63,8 @@ async def test_streams_are_asked_to_their_ends_and_measured() -> None:
 
 def test_cpu_of_a_token_is_the_gateways_and_what_is_not_ours_is_the_others() -> None:
     assert figures(LOAD, seen()) == {
+        "answers": 11,
+        "answers_cut": 1,
         "due_tok_s": 20,
         "tok_s": 19.0,
         "tokens_per_delta": 2.0,
@@ -88,6 +91,7 @@ def test_a_run_within_every_bound_misses_none() -> None:
 @pytest.mark.parametrize(
     ("told", "flat", "named"),
     [
+        ({"answers_cut": 2}, {}, "answers_cut is 2, at most 0"),
         ({"added_ms_p99": 20.1}, {}, "added_ms_p99 is 20.1, at most 20"),
         ({"tok_s": 18.9}, {}, "tok_s is 18.9, at least 95% of 20"),
         (
