@@ -9,6 +9,7 @@
 #   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
 #   make fuzz           20,000 bad inputs over gRPC and HTTP into bench/results/fuzz.json; SEED=N for the same ones again
 #   make bench          host time of a step and end-to-end speed, into bench/results/
+#   make load           64 streams through the public API by k6, on a runner without a model; fails where a bound is missed
 #   make bench-gpu-kernels  on a machine with a GPU: every kernel against its floor and torch, into bench/results/h200.json
 #   make bench-gpu-serve  likewise: whole workloads through cachesvc and the runner
 #   make bench-gpu-split  likewise: what it costs that those two are processes of their own
@@ -22,14 +23,14 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test aot test-gpu soak fuzz check proto proto-check docs docs-check bench bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
+.PHONY: demo test aot test-gpu soak fuzz check proto proto-check docs docs-check bench load bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
 MODEL := smollm2-135m-instruct
 BIN := .venv/bin
 BUILD_PACKAGES := hatchling editables setuptools wheel
-EVERYTHING := -e '.[runner,gateway,smg,fetch,test,check]'
+EVERYTHING := -e '.[runner,gateway,smg,fetch,load,test,check]'
 WITHOUT_TORCH := -e '.[gateway,smg,test]'
 CHECKS := "ruff check" "ruff format --check" mypy lint-imports "buf lint" "python .ci/glossary.py"
 
@@ -106,6 +107,9 @@ bench: model
 	$(BIN)/python -m bench.cachesvc
 	$(BIN)/python -m bench.reader
 	$(BIN)/python -m bench.e2e
+
+load: model
+	@$(BIN)/python -m bench.load
 
 bench-gpu-kernels:
 	$(GPU_PYTHON) -m bench.gpu.kernels $(if $(OUT),--json $(OUT)/h200.json)

@@ -106,7 +106,7 @@ def _cycles(
         plan_request(plan).SerializeToString()
         for output in core.take_outputs():
             assert isinstance(output, Sampled)
-            put_sampled(sessions, output)
+            put_sampled(sessions, output, time.time_ns() // 1000)
         _write_out(sessions[1])
         ended = time.perf_counter()
         under_way.append(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -178,7 +179,7 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         """Deliver what the core has for sessions, and tell them when the runner comes or goes."""
         for output in self.core.take_outputs():
             if isinstance(output, Sampled):
-                put_sampled(self._sessions, output)
+                put_sampled(self._sessions, output, time.time_ns() // 1000)
             elif (session := self._sessions.get(output.session_id)) is None:
                 continue
             elif isinstance(output, Finished):

@@ -60,9 +60,12 @@ class GatewaySession:
         self._pending.rejected.append(_rejected(key, error))
         self._ready.set()
 
-    def put_tokens(self, keys: list[int], token_ids: list[int]) -> None:
-        self._pending.step_output.keys.extend(keys)
-        self._pending.step_output.token_ids.extend(token_ids)
+    def put_tokens(self, keys: list[int], token_ids: list[int], now_us: int) -> None:
+        output = self._pending.step_output
+        if not output.keys:
+            output.sent_at_us = now_us
+        output.keys.extend(keys)
+        output.token_ids.extend(token_ids)
         self._ready.set()
 
     def put_logprobs(self, logprobs: TokenLogprobs) -> None:
@@ -84,14 +87,16 @@ class GatewaySession:
         self._ready.set()
 
 
-def put_sampled(sessions: Mapping[int, GatewaySession], sampled: Sampled) -> None:
-    """Put a step's tokens into the outboxes that they are for. Whose session is gone gets none."""
+def put_sampled(sessions: Mapping[int, GatewaySession], sampled: Sampled, now_us: int) -> None:
+    """Put a step's tokens into the outboxes that they are for. Whose session is gone gets none.
+    `now_us` is the wall clock, since 1970.
+    """
     session_ids, keys, token_ids = sampled
     while len(session_ids):  # most often there is one session
         session_id = int(session_ids[0])
         its = session_ids == session_id
         if (session := sessions.get(session_id)) is not None:
-            session.put_tokens(keys[its].tolist(), token_ids[its].tolist())
+            session.put_tokens(keys[its].tolist(), token_ids[its].tolist(), now_us)
         session_ids, keys, token_ids = session_ids[~its], keys[~its], token_ids[~its]
 
 

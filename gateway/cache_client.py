@@ -24,6 +24,9 @@ from servicekit.status import duration_of, error_of, seconds_of
 log = structlog.get_logger()
 
 _CAUSE_PREFIX = "FINISH_CAUSE_"
+# A few steps of 64 rows. Tokens that a busy gateway has not read wait at the manager then, which
+# merges them; in gRPC's buffers they would come one message after the other, seconds late.
+_WINDOW_BYTES = 4096
 
 
 class CacheClient:
@@ -40,7 +43,7 @@ class CacheClient:
         self._manager_serves = False
         self._limits: Limits | None = None
         self._draining = False
-        self._channel = stream_channel(address)
+        self._channel = stream_channel(address, _WINDOW_BYTES)
 
     @property
     def serving(self) -> bool:
@@ -186,9 +189,10 @@ class CacheClient:
             self._finish(finished)
 
     def _take_output(self, output: pb.StepOutput) -> None:
+        sent_at_us = output.sent_at_us or None
         for key, token_id in zip(output.keys, output.token_ids, strict=True):
             if (feed := self._feeds.get(key)) is not None:
-                feed.put_token(token_id)
+                feed.put_token(token_id, sent_at_us)
         for one in output.logprobs:
             if (feed := self._feeds.get(one.key)) is not None:
                 top = tuple(zip(one.top_ids, one.top, strict=True))

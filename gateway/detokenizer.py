@@ -160,6 +160,8 @@ class Detokenizer:
 
 def _beyond(prompt_rest: str, text: str) -> str:
     """`text` without what it has in common with `prompt_rest` at the start."""
+    if not prompt_rest:
+        return text
     pairs = zip(prompt_rest, text, strict=False)
     common = list(takewhile(lambda pair: pair[0] == pair[1], pairs))
     return text[len(common) :]

@@ -190,24 +190,24 @@ class Generation:
     async def _answer(self, feed: TokenFeed, seam: Seam) -> AsyncGenerator[Event, None]:
         ended: EndCause | None = None
         while ended is None and self._text.stopped is None:
-            token_ids, ended = await feed.take()
+            token_ids, ended, sent_at_us = await feed.take()
             if token_ids:
                 self._last_token_id = token_ids[-1]
             delta = seam.new(self._text.push(token_ids))
             if self._text.stopped is not None:
                 self._manager.stop(feed, self._text.kept_tokens)
             if delta.text or delta.token_ids:
-                yield self._told(delta, feed)
+                yield self._told(delta, feed, sent_at_us)
         delta = seam.new(self._text.finish())
         if delta.text or delta.token_ids:
             yield self._told(delta, feed)
         yield self._finished(ended, feed.cached_tokens)
 
-    def _told(self, delta: Delta, feed: TokenFeed) -> Delta:
+    def _told(self, delta: Delta, feed: TokenFeed, sent_at_us: int | None = None) -> Delta:
         logprobs: tuple[TokenLogprob, ...] = ()
         if self._request.sampling.logprobs is not None:
             logprobs = feed.take_logprobs(len(delta.token_ids))
-        return delta._replace(logprobs=logprobs, choice=self._choice)
+        return delta._replace(logprobs=logprobs, choice=self._choice, sent_at_us=sent_at_us)
 
     def _finished(self, ended: EndCause | None, cached_tokens: int) -> Finished:
         finished = partial(

@@ -84,6 +84,7 @@ def _encoded_delta(event: Delta) -> pb.Delta:
         token_ids=event.token_ids,
         logprobs=map(encode_logprob, event.logprobs),
         choice=event.choice,
+        sent_at_us=event.sent_at_us,
     )
 
 

@@ -13,6 +13,8 @@ class Seam:
 
     def new(self, delta: Delta) -> Delta:
         """What of it is new, perhaps nothing."""
+        if not (self._had_chars or self._had_ids):
+            return delta
         text, token_ids = delta.text[self._had_chars :], delta.token_ids[self._had_ids :]
         self._had_chars -= len(delta.text) - len(text)
         self._had_ids -= len(delta.token_ids) - len(token_ids)

@@ -21,6 +21,7 @@ class Delta(NamedTuple):
     starts: tuple[int, ...] = ()  # for each id, where in the answer's text its own begins
     logprobs: tuple[TokenLogprob, ...] = ()  # one for each id, where they were asked for
     choice: int = 0
+    sent_at_us: int | None = None  # when the manager sent what let it go; None: the end let it go
 
 
 class _Delivered(NamedTuple):

@@ -24,6 +24,7 @@ class Taken(NamedTuple):
 
     token_ids: list[int]
     ended: EndCause | None
+    sent_at_us: int | None = None  # when the manager sent the first of them; see cache.proto
 
 
 class TokenFeed:
@@ -35,6 +36,7 @@ class TokenFeed:
         self.key = key
         self.cached_tokens = 0  # of the prompt, found in the cache; known once admitted
         self._token_ids: list[int] = []
+        self._sent_at_us: int | None = None  # of the first of them
         self._logprobs: deque[TokenLogprob] = deque()  # of tokens, taken or not
         self._accepted = False
         self._ended: EndCause | None = None
@@ -53,7 +55,9 @@ class TokenFeed:
     def put_admitted(self, cached_tokens: int) -> None:
         self.cached_tokens = cached_tokens
 
-    def put_token(self, token_id: int) -> None:
+    def put_token(self, token_id: int, sent_at_us: int | None = None) -> None:
+        if not self._token_ids:
+            self._sent_at_us = sent_at_us
         self._token_ids.append(token_id)
         self._changed.set()
 
@@ -91,4 +95,5 @@ class TokenFeed:
         token_ids, self._token_ids = self._token_ids, []
         if self._failure is not None and not token_ids:
             raise self._failure
-        return Taken(token_ids, self._ended if self._failure is None else None)
+        sent_at_us = self._sent_at_us if token_ids else None
+        return Taken(token_ids, self._ended if self._failure is None else None, sent_at_us)

@@ -21,13 +21,18 @@ class Ended(NamedTuple):
     why: str
 
 
-def stream_channel(address: str) -> grpc.aio.Channel:
+def stream_channel(address: str, window_bytes: int | None = None) -> grpc.aio.Channel:
     """A channel for one long stream: messages of any length, quick to connect again, no retries of
-    gRPC's own.
+    gRPC's own. With `window_bytes` the peer's writes wait once so many bytes are unread here, or
+    one message if that is longer; else gRPC chooses, and grows it.
     """
+    window: list[tuple[str, int]] = []
+    if window_bytes is not None:
+        window = [("grpc.http2.lookahead_bytes", window_bytes), ("grpc.http2.bdp_probe", 0)]
     return grpc.aio.insecure_channel(
         address,
         options=[
+            *window,
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
             ("grpc.enable_retries", 0),

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import structlog
 from prometheus_client import CollectorRegistry, MetricsHandler
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from servicekit.errors import SetupError
@@ -54,6 +54,12 @@ async def metrics_endpoint(address: str | None, collect: Collect) -> AsyncIterat
         thread.join()
 
 
+def tasks() -> Metric:
+    """Of the running event loop: a number that does not come down says that something leaks."""
+    count = len(asyncio.all_tasks())
+    return GaugeMetricFamily("pagewire_tasks", "Tasks on the event loop of this process.", count)
+
+
 class _OnLoop(Collector):
     """Calls `collect` where the numbers live."""
 
@@ -67,7 +73,7 @@ class _OnLoop(Collector):
 
     def collect(self) -> Iterable[Metric]:
         async def read() -> list[Metric]:
-            return list(self._collect())
+            return [*self._collect(), tasks()]
 
         return asyncio.run_coroutine_threadsafe(read(), self._loop).result(READ_TIMEOUT_S)
 

@@ -25,7 +25,7 @@ from servicekit.errors import (
     error_named,
 )
 from servicekit.quoting import shortened_bytes
-from servicekit.reader_patience import taken
+from servicekit.reader_patience import reader_patience
 
 DOMAIN = "pagewire"
 MAX_DURATION_S = 315_576_000_000  # what google.protobuf.Duration holds: 10,000 years
@@ -165,12 +165,12 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             try:
                 if deserialize is not None:
                     request = self._parse(rpc, request, deserialize)
-                async with aclosing(behave(request, context)) as responses:
+                async with (
+                    reader_patience(self._max_stall_s) as patience,
+                    aclosing(behave(request, context)) as responses,
+                ):
                     async for response in responses:
-                        writing = context.write(response)
-                        if self._max_stall_s is not None:
-                            writing = taken(writing, self._max_stall_s)
-                        await writing
+                        await patience.taken(context.write(response))
             except PagewireError as error:
                 await abort(context, error)
             except Exception as error:  # noqa: BLE001 # as above

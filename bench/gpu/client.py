@@ -13,8 +13,8 @@ import numpy as np
 from pagewire.v1 import cache_pb2 as pb
 from pagewire.v1 import cache_pb2_grpc
 
-from bench.gpu.processes import BenchError
 from bench.gpu.workloads import TEMPERATURE, Workload
+from bench.processes import BenchError
 from servicekit.host import GIL_SWITCH_INTERVAL_S
 from servicekit.plan import PROTOCOL_VERSION
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from bench.gpu.client import Run
-from bench.gpu.processes import BenchError
 from bench.gpu.trace import StepTrace
 from bench.gpu.workloads import Workload
+from bench.processes import BenchError
 
 
 def figures_of(

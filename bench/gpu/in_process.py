@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.gpu.client import Run
-from bench.gpu.processes import BenchError
 from bench.gpu.workloads import STEP_BUDGET_TOKENS, TEMPERATURE, Workload, workload
+from bench.processes import BenchError
 from cachesvc.core import Core
 from cachesvc.limits import Limits
 from cachesvc.request import Admitted, FinishCause, Submission

@@ -23,11 +23,11 @@ from typing import Any
 from bench.gpu.client import Client, Run
 from bench.gpu.figures import figures_of
 from bench.gpu.limits import limit
-from bench.gpu.processes import BenchError, Services
 from bench.gpu.results import record_workloads
 from bench.gpu.settings import MODELS, cache_settings, ceilings, new_parser, runner_settings
 from bench.gpu.trace import read_trace
 from bench.gpu.workloads import NAMES, Workload, workload
+from bench.processes import BenchError, Services
 from runnersvc.families import load_spec
 from servicekit.client import stream_channel
 

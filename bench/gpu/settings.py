@@ -9,9 +9,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from bench.gpu.limits import READ_GBPS
-from bench.gpu.processes import BenchError
 from bench.gpu.results import H200
 from bench.gpu.workloads import NUM_ROWS, STEP_BUDGET_TOKENS
+from bench.processes import BenchError
 
 MODELS = Path(__file__).parents[1] / "models"
 MAX_SEQ_LEN = 4096

@@ -23,10 +23,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from bench.gpu.client import Client, Run
-from bench.gpu.processes import START_TIMEOUT_S, BenchError, Services
 from bench.gpu.results import record_workloads
 from bench.gpu.settings import MODELS, cache_settings, new_parser, runner_settings
 from bench.gpu.workloads import NAMES, workload
+from bench.processes import START_TIMEOUT_S, BenchError, Services
 from servicekit.client import stream_channel
 
 NO_PREFIX = [name for name in NAMES if not workload(name).common_len]

@@ -16,6 +16,7 @@ from gateway.http.errors import json_response
 from gateway.http.refusal import JsonRoute
 from gateway.metrics import Picture, collected
 from servicekit.errors import Reason, Unavailable
+from servicekit.metrics import tasks
 
 
 class Alive(BaseModel):
@@ -61,7 +62,8 @@ def about_routes(front: Front) -> APIRouter:
     @router.get("/metrics", response_class=PlainTextResponse, responses=TEXT_OR_REFUSED)
     async def metrics() -> Response:
         """Tells the gateway's numbers, for Prometheus."""
-        picture = Picture(collected(front.totals, serving=front.chain.serving))
+        numbers = collected(front.totals, serving=front.chain.serving)
+        picture = Picture([*numbers, tasks()])
         return Response(generate_latest(picture), media_type=CONTENT_TYPE_LATEST)
 
     def _model() -> Model:

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.http.errors import error_answer, known
 from gateway.http.until_gone import until_gone
 from servicekit.errors import Reason
-from servicekit.reader_patience import taken
+from servicekit.reader_patience import reader_patience
 
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # for proxies, nginx above all
 DONE = b"data: [DONE]\n\n"
@@ -55,11 +55,11 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": last})
 
     async def _send_chunks(self, send: Send) -> None:
-        async with aclosing(self._rest):
+        async with reader_patience(self._max_stall_s) as patience, aclosing(self._rest):
             chunk: BaseModel | None = self._first
             while chunk is not None:
                 body = {"type": "http.response.body", "body": _event(chunk), "more_body": True}
-                await taken(send(body), self._max_stall_s)
+                await patience.taken(send(body))
                 chunk = await anext(self._rest, None)
 
 

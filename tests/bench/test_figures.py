@@ -4,9 +4,9 @@ import pytest
 
 from bench.gpu.client import Run
 from bench.gpu.figures import figures_of, steady_gaps_us, steps_of
-from bench.gpu.processes import BenchError
 from bench.gpu.trace import StepTrace, read_trace, write_trace
 from bench.gpu.workloads import alike
+from bench.processes import BenchError
 
 RUN = Run(submitted_s=10.0, finished_s=12.0, cached_tokens=0)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.gpu.processes import BenchError, Services
 from bench.gpu.serve import DEFAULT_JOBS, NAMES, counted_runs, jobs, measure
 from bench.gpu.settings import new_parser
 from bench.gpu.workloads import alike, with_common_prefix
+from bench.processes import BenchError, Services
 
 FAKE = ["tests.bench.traced_fake", "--fingerprint", "tiny", "--max-seq-len", "128"]
 CACHE = ["--step-budget-tokens", "128"]

@@ -8,9 +8,9 @@ import pytest
 
 from bench.gpu.client import Run
 from bench.gpu.in_process import InProcess
-from bench.gpu.processes import BenchError
 from bench.gpu.split import interleaved
 from bench.gpu.workloads import alike, with_common_prefix
+from bench.processes import BenchError
 from cachesvc.limits import Limits
 from runnersvc.fake import ANYTHING
 from runnersvc.fake_model import DrawnTokens, FakeModel

@@ -53,8 +53,8 @@ def opened(*, serving: bool) -> pb.SessionResponse:
     return pb.SessionResponse(opened=pb.Opened(serving=serving, limits=limits))
 
 
-def tokens(key: int, *token_ids: int) -> pb.SessionResponse:
-    output = pb.StepOutput(keys=[key] * len(token_ids), token_ids=token_ids)
+def tokens(key: int, *token_ids: int, sent_at_us: int = 0) -> pb.SessionResponse:
+    output = pb.StepOutput(keys=[key] * len(token_ids), token_ids=token_ids, sent_at_us=sent_at_us)
     return pb.SessionResponse(step_output=output)
 
 

@@ -63,6 +63,24 @@ async def test_priority_and_cache_salt_reach_the_manager(rpc: str, front: Front)
     other.cancel()
 
 
+async def test_a_delta_tells_when_the_manager_sent_its_tokens(front: Front) -> None:
+    first, second = front.tokenizer.encode("好")[:2]  # a character is left unfinished
+    call = front.stub.Generate(pb.GenerateRequest(text="Hi"))
+    key = (await front.cache.next("submit")).key
+    whole = front.tokenizer.encode("x")
+    for response in (
+        accepted(key),
+        tokens(key, *whole, sent_at_us=1_000_000),
+        tokens(key, first, second, sent_at_us=2_000_000),
+        finished(key, cache_pb2.FINISH_CAUSE_MAX_TOKENS),
+    ):
+        front.cache.responses.put_nowait(response)
+    piece, rest = [each.delta async for each in call if each.HasField("delta")]
+    assert (list(piece.token_ids), piece.sent_at_us) == (whole, 1_000_000)
+    assert list(rest.token_ids) == [first, second]
+    assert not rest.HasField("sent_at_us"), "the end let it go"
+
+
 async def test_choices_come_in_one_stream_told_apart_by_their_number(front: Front) -> None:
     call = front.stub.Generate(pb.GenerateRequest(text="Hi", n=2))
     await say_choices(front, ["x", "yy"])

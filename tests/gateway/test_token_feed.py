@@ -20,6 +20,17 @@ async def test_what_came_since_the_last_take_is_taken_at_once_and_in_order() -> 
     assert await feed.take() == Taken([8], EndCause.MAX_TOKENS)
 
 
+async def test_what_is_taken_at_once_was_sent_when_the_first_of_it_was() -> None:
+    feed = TokenFeed(key=1)
+    feed.put_token(5, sent_at_us=1_000)
+    feed.put_token(6, sent_at_us=2_000)
+    assert await feed.take() == Taken([5, 6], None, sent_at_us=1_000)
+    feed.put_token(7, sent_at_us=3_000)
+    assert await feed.take() == Taken([7], None, sent_at_us=3_000)
+    feed.put_end(EndCause.MAX_TOKENS)
+    assert await feed.take() == Taken([], EndCause.MAX_TOKENS)
+
+
 async def test_a_take_waits_for_the_next_token() -> None:
     feed = TokenFeed(key=1)
     taking = asyncio.create_task(feed.take())

@@ -1,4 +1,4 @@
-"""The Prometheus endpoint: numbers of the moment of the scrape, and nothing else."""
+"""The Prometheus endpoint: numbers of the moment of the scrape, and how many tasks there are."""
 
 from __future__ import annotations
 
@@ -29,10 +29,21 @@ async def test_a_scrape_reads_what_is_true_then_on_the_loop_of_the_owner() -> No
     pool, address = Pool(), free_address()
     async with metrics_endpoint(address, pool.collected):
         assert pool.read_on == [], "nobody asked"
-        assert await scraped(address) == {"free_pages": 8}
+        assert (await scraped(address))["free_pages"] == 8
         pool.free_pages = 3
-        assert await scraped(address) == {"free_pages": 3}
+        assert (await scraped(address))["free_pages"] == 3
     assert set(pool.read_on) == {threading.get_ident()}
+
+
+async def test_tasks_of_the_loop_are_counted() -> None:
+    pool, address, forever = Pool(), free_address(), asyncio.Event()
+    async with metrics_endpoint(address, pool.collected):
+        before = (await scraped(address))["pagewire_tasks"]
+        waiting = [asyncio.create_task(forever.wait()) for _ in range(3)]
+        assert (await scraped(address))["pagewire_tasks"] == before + 3
+        forever.set()
+        await asyncio.gather(*waiting)
+        assert (await scraped(address))["pagewire_tasks"] == before
 
 
 async def test_the_address_is_free_again_when_the_context_ended() -> None:
@@ -78,4 +89,4 @@ async def test_a_scrape_that_fails_leaves_the_endpoint_as_it_was() -> None:
         with pytest.raises(OSError, match="closed connection"):
             await scraped(address)
         pool.free_pages = 1
-        assert await asyncio.wait_for(scraped(address), 10) == {"free_pages": 1}
+        assert (await asyncio.wait_for(scraped(address), 10))["free_pages"] == 1

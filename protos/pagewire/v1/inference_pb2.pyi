@@ -902,10 +902,16 @@ class Delta(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
+    SENT_AT_US_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is never retracted; it holds no half of a character, and of a stop string nothing or, with include_stop, all."""
     choice: _builtins.int
     """choice is which of the n answers this is a piece of, from 0."""
+    sent_at_us: _builtins.int
+    """sent_at_us is when the manager sent what let this piece go, of several tokens the first: the wall clock of the manager's machine,
+    microseconds since 1970 in UTC. On one machine, the time of receipt less this is what gateway and network add to a token. Absent
+    where no token did: the rest of a text, let go because the answer ends.
+    """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """token_ids are the ids whose text is now wholly sent."""
@@ -921,12 +927,15 @@ class Delta(_message.Message):
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         logprobs: _abc.Iterable[Global___TokenLogprob] | None = ...,
         choice: _builtins.int = ...,
+        sent_at_us: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sent_at_us", b"_sent_at_us", "sent_at_us", b"sent_at_us"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "logprobs", b"logprobs", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sent_at_us", b"_sent_at_us", "choice", b"choice", "logprobs", b"logprobs", "sent_at_us", b"sent_at_us", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__sent_at_us: _TypeAlias = _typing.Literal["sent_at_us"]  # noqa: Y015
+    _WhichOneofArgType__sent_at_us: _TypeAlias = _typing.Literal["_sent_at_us", b"_sent_at_us"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sent_at_us) -> _WhichOneofReturnType__sent_at_us | None: ...
 
 Global___Delta: _TypeAlias = Delta  # noqa: Y015
 

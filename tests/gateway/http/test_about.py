@@ -65,6 +65,7 @@ async def test_metrics_tell_requests_tokens_and_times(surface: Surface) -> None:
     assert after["next_token_seconds_count",] == 2
     assert after["live_answers",] == 0
     assert after["serving",] == 1
+    assert after["pagewire_tasks",] >= 1
 
 
 async def test_the_document_has_every_route_and_promises_our_own_errors(surface: Surface) -> None:

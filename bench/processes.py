@@ -1,4 +1,4 @@
-"""cachesvc and a runner as real processes, on Unix sockets in a directory of their own."""
+"""cachesvc, a runner and, where asked for, a gateway as real processes, on sockets of their own."""
 
 from __future__ import annotations
 
@@ -27,13 +27,21 @@ class Services:
     process is killed: they hold the reading end of a pipe of ours, and stop when it closes.
 
     `runner` is the module of the runner process and its settings but for --listen, `cache` are
-    settings of cachesvc.
+    settings of cachesvc. `gateway` are those of a gateway but for --cache, whose public address is
+    `front`; without it there is none.
     """
 
-    def __init__(self, run_dir: Path, runner: Sequence[str], cache: Sequence[str]) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        runner: Sequence[str],
+        cache: Sequence[str],
+        front: str | None = None,
+        gateway: Sequence[str] = (),
+    ) -> None:
         self._run_dir = run_dir
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.ready_s = 0.0  # from the start of the processes until cachesvc served
+        self.ready_s = 0.0  # from the start of the processes until they served
         self.cache_address = f"unix:{run_dir}/cache.sock"
         runner_address = f"unix:{run_dir}/runner.sock"
         self._commands = {
@@ -42,6 +50,10 @@ class Services:
                 "cachesvc", "--listen", self.cache_address, "--runner", runner_address, *cache,
             ],
         }  # fmt: skip
+        self._front = front or self.cache_address
+        if front is not None:
+            cache_address = ["--cache", self.cache_address]
+            self._commands["gateway"] = ["gateway", "--listen", front, *cache_address, *gateway]
 
     def __enter__(self) -> Services:
         self._began_s = time.monotonic()
@@ -73,9 +85,11 @@ class Services:
             )
 
     async def serving(self) -> None:
-        """Return when cachesvc serves, which is when a runner is attached. Errors: BenchError."""
+        """Return when what stands in front serves, which is when a runner is attached. Errors:
+        BenchError.
+        """
         deadline_s = self._began_s + START_TIMEOUT_S
-        while not await asyncio.to_thread(is_serving, self.cache_address):
+        while not await asyncio.to_thread(is_serving, self._front):
             self.check_alive()
             if time.monotonic() > deadline_s:
                 raise BenchError(f"the services do not serve; {self._said('runnersvc')}")
@@ -93,9 +107,12 @@ class Services:
             if process.poll() is not None:
                 raise BenchError(f"{name} ended with {process.returncode}; {self._said(name)}")
 
+    def pid_of(self, name: str) -> int:
+        return self._processes[name].pid
+
     def stop(self) -> None:
-        """End both, front to back. Errors: BenchError unless both exit with 0."""
-        for name in ("cachesvc", "runnersvc"):
+        """End all, front to back. Errors: BenchError unless all exit with 0."""
+        for name in reversed(self._commands):
             self._processes[name].terminate()
             code = self._processes[name].wait(STOP_TIMEOUT_S)
             if code != 0:
