@@ -146,6 +146,7 @@ class Gated:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.entered, self.may = threading.Event(), threading.Event()
+        self.decoder = backend.decoder
 
     def encode_batch_fast(self, texts: list[str], *, add_special_tokens: bool) -> list[Any]:
         self.entered.set()
