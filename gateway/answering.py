@@ -19,7 +19,7 @@ from gateway.submission import Manager
 from gateway.text_stream import Delta
 from gateway.tokenizer import Tokenizer
 from gateway.totals import Totals
-from servicekit.errors import PagewireError
+from servicekit.errors import PagewireError, Reason
 
 log = structlog.get_logger()
 
@@ -50,7 +50,6 @@ class Answering:
         """
         ends: Counter[str] = Counter()
         completion_tokens = 0
-        failed_by = "LEFT"  # by whoever asked, unless it ends otherwise
         with (
             self._live.claimed(request_id) as live,
             self._intake.taken(live.end) as take,
@@ -70,14 +69,18 @@ class Answering:
                         elif isinstance(event, Delta):
                             completion_tokens += len(event.token_ids)
                         yield event
-                failed_by = ""
             except PagewireError as failure:
-                failed_by = failure.reason.value
+                ends[failure.reason.value] += 1
+                raise
+            except Exception:
+                ends[Reason.INTERNAL.value] += 1
+                raise
+            except BaseException:
+                ends["LEFT"] += 1  # whoever asked went away
                 raise
             finally:
-                reasons = [f"{reason} x {n}" if n > 1 else reason for reason, n in ends.items()]
                 log.info(
                     "request ended",
-                    reason=", ".join([*reasons, *([failed_by] if failed_by else [])]),
+                    reason=", ".join(f"{why} x {n}" if n > 1 else why for why, n in ends.items()),
                     completion_tokens=completion_tokens,
                 )

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import grpc
-from pagewire.v1 import cache_pb2, cache_pb2_grpc, inference_pb2, inference_pb2_grpc, sampling_pb2
+from pagewire.v1 import inference_pb2, inference_pb2_grpc, sampling_pb2
 
 from gateway.answer_figures import Answered
 from gateway.connection import Connection
-from servicekit.status import error_of
+from gateway.stats_client import manager_stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,5 @@ class PageCounts(NamedTuple):
 
 async def page_counts(cache_address: str) -> PageCounts:
     """The pages of the manager at `cache_address`. Errors: the PagewireError that it reports."""
-    async with grpc.aio.insecure_channel(cache_address) as channel:
-        stub = cache_pb2_grpc.CacheServiceStub(channel)
-        try:
-            stats = await stub.GetStats(cache_pb2.GetStatsRequest(), timeout=5)
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error) from error
+    stats = await manager_stats(cache_address)
     return PageCounts(stats.num_pages, stats.evictable_pages, stats.max_used_pages)

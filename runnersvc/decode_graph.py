@@ -29,9 +29,8 @@ from runnersvc.step_arrays import step_of
 from servicekit.plan import Plan
 
 BATCHES = (
-    *(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160, 176, 192, 208, 224, 256),
-    *(320, 384, 448, 512),
-)
+    1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160, 176, 192, 208, 224, 256, 320, 384, 448, 512,
+)  # fmt: skip
 
 
 class DecodeGraphs:

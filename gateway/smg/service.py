@@ -28,7 +28,7 @@ from gateway.smg.loads import loads_of
 from gateway.smg.not_served import NotServed
 from gateway.smg.requests import generation_request
 from gateway.smg.served_fields import check_fields
-from gateway.smg.stats_client import manager_stats
+from gateway.stats_client import manager_stats
 from gateway.traceparent import traceparent_of
 from servicekit.errors import Cancelled
 
