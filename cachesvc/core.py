@@ -9,23 +9,18 @@ from __future__ import annotations
 import structlog
 
 from cachesvc.healing import Healer
-from cachesvc.integrity import note_states
-from cachesvc.ledger import ChangeReason, Ledger
+from cachesvc.ledger import ChangeReason
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
-from cachesvc.manager import CacheManager
 from cachesvc.outputs import Output
-from cachesvc.plan_stream import PlanStream, Standing
+from cachesvc.plan_stream import PlanStream
+from cachesvc.recovery import Recovery
 from cachesvc.request import FinishCause, Finished, Req, Submission, limit_len_of
 from cachesvc.scheduler import Scheduler
-from cachesvc.step import StepRecord
-from cachesvc.story import PreemptionCause
 from cachesvc.totals import StreamTotals
 from servicekit.errors import (
     DeadlineExceeded,
-    FailedPrecondition,
     Internal,
-    InvalidArgument,
     PagewireError,
     Reason,
     ResourceExhausted,
@@ -53,20 +48,20 @@ class Core:
     def __init__(self, limits: Limits) -> None:
         self.stream = PlanStream(limits.credits, want_digests=limits.want_digests)
         self.live = LiveRequests(limits.aging_s)
-        self.healer = Healer(self.stream, self._empty_manager, self._fail_touched)
         self.totals = StreamTotals()
         self._limits = limits
-        self._scheduler: Scheduler | None = None
+        self._recovery = Recovery(self.stream, self.live, limits, self._fail_counted)
+        self.healer = Healer(self.stream, self._recovery.empty_manager, self._fail_touched)
 
     @property
     def scheduler(self) -> Scheduler | None:
         """None until the first runner attached."""
-        return self._scheduler
+        return self._recovery.scheduler
 
     @property
     def runner(self) -> RunnerDescription | None:
         """The runner that is, or was last, attached."""
-        return None if self._scheduler is None else self._scheduler.manager.runner
+        return self._recovery.runner
 
     @property
     def serving(self) -> bool:
@@ -87,12 +82,12 @@ class Core:
 
     def ready_scheduler(self) -> Scheduler:
         """Errors: Unavailable until the first runner attached."""
-        if self._scheduler is None:
+        if self.scheduler is None:
             raise Unavailable(
                 Reason.CHAIN_NOT_ATTACHED,
                 "no runner has attached yet: try again when health is SERVING",
             )
-        return self._scheduler
+        return self.scheduler
 
     # Requests
 
@@ -154,14 +149,14 @@ class Core:
             Finished(req.session_id, req.key, FinishCause.FAILED, failure)
         )
 
-    def _fail_with(self, req: Req, reason: Reason, message: str) -> None:
-        """It is our own fault."""
-        self._fail(req, Internal(reason, message))
+    def _fail_counted(self, req: Req, failure: PagewireError) -> None:
+        """It is no fault of who asked."""
+        self._fail(req, failure)
         self.live.totals.failed += 1
 
     def tick(self, now_s: float) -> None:
         """Time passed: requests that still wait past their time fail."""
-        for req in [] if self._scheduler is None else self._scheduler.waiting.expired(now_s):
+        for req in [] if self.scheduler is None else self.scheduler.waiting.expired(now_s):
             waited = "again for a row" if req.story.admissions else "for a row"
             message = f"the time of the request was over while it waited {waited}: allow more"
             self._fail(req, DeadlineExceeded(Reason.DEADLINE_EXCEEDED, message))
@@ -179,49 +174,10 @@ class Core:
         Errors: FailedPrecondition FINGERPRINT_MISMATCH when it serves another model than the
         requests were made for.
         """
-        known, runner = self.runner, attached.description
-        if known is not None and known.model_fingerprint != runner.model_fingerprint:
-            raise FailedPrecondition(
-                Reason.FINGERPRINT_MISMATCH,
-                f"the runner serves model {runner.model_fingerprint}, requests were made for "
-                f"{known.model_fingerprint}",
-            )
+        plans = self._recovery.attached(attached)
         self.totals.attached += 1
-        plans: list[Plan] = []
-        if self.stream.on_attached(attached) is Standing.RESUMED:
-            plans = self.stream.plans_to_resend(attached.last_executed)
-            self.totals.resent_plans += len(plans)
-        elif self._scheduler is None:
-            manager = self._empty_manager(runner)
-            self._scheduler = Scheduler(manager, self.live.stories, self._limits)
-        else:
-            self._move_to(runner, self._scheduler)
-        self.live.stories.runner_came(self._next_plan_id)
+        self.totals.resent_plans += len(plans)
         return plans
-
-    def _empty_manager(self, runner: RunnerDescription) -> CacheManager:
-        ledger = Ledger(runner.page_size, runner.num_pages)
-        return CacheManager(runner, ledger, self._limits)
-
-    def _move_to(self, runner: RunnerDescription, scheduler: Scheduler) -> None:
-        """Rows and pages are void: the KV memory is another, or another manager's."""
-        former = scheduler.manager
-        scheduler.put_back(PreemptionCause.MEMORY_LOST, self._next_plan_id)
-        former.quarantined.clear()
-        former.drop_rows(NO_PLAN, ChangeReason.VOIDED)
-        note_states(former, ChangeReason.VOIDED)
-        former.ledger.renumber(runner.page_size, runner.num_pages)
-        manager = CacheManager(runner, former.ledger, self._limits)
-        manager.evicted_total = former.evicted_total
-        scheduler.move_to(manager)
-        for req in scheduler.waiting:
-            try:
-                req.limit_len = limit_len_of(req.submission, runner, manager.usable_tokens)
-            except InvalidArgument as error:
-                message = f"another runner came, with which this cannot go on: {error.message}"
-                self._fail(req, FailedPrecondition(error.reason, message))
-                self.live.totals.failed += 1
-        scheduler.finish_what_no_longer_fits()
 
     def lost(self) -> None:
         """The stream ended; rows and pages stay as they are until a runner attaches."""
@@ -229,14 +185,14 @@ class Core:
 
     def next_plan(self) -> Plan | None:
         """The next plan to send, None when credits are used up or there is nothing to do."""
-        if not self.stream.can_send or self._scheduler is None:
+        if not self.stream.can_send or self.scheduler is None:
             return None
-        step = self.healer.step_that_adds_up(self._scheduler)
+        step = self.healer.step_that_adds_up(self.scheduler)
         if step is None:
             if not self.stream.must_reset_rows:
                 return None
-            step = self._scheduler.empty_step()
-        used_count = self._scheduler.manager.used_count
+            step = self.scheduler.empty_step()
+        used_count = self.scheduler.manager.used_count
         self.totals.max_used_pages = max(self.totals.max_used_pages, used_count)
         return self.stream.number(step)
 
@@ -252,7 +208,7 @@ class Core:
         if record.continues:
             self.totals.executor_waited_us += result.waited_us
         for req in self.ready_scheduler().apply_result(record, result.sampled_ids, result.logprobs):
-            self._fail_with(req, Reason.INTERNAL, NOT_SAMPLED)
+            self._fail_counted(req, Internal(Reason.INTERNAL, NOT_SAMPLED))
 
     def refused(self, refusal: Refusal) -> None:
         """Start over after a refused plan, on what plans before it cached; the requests that it
@@ -267,19 +223,7 @@ class Core:
             message=refusal.message,
             rows=refusal.named_rows,
         )
-        scheduler = self.ready_scheduler()
-        scheduler.put_back(PreemptionCause.PLAN_REFUSED, self._next_plan_id)
-        scheduler.manager.drop_rows(refusal.last_accepted_plan_id, ChangeReason.REFUSED)
-        scheduler.finish_what_no_longer_fits()
-        for req in self._named(record, refusal):
-            message = f"its plan was refused: {refusal.reason}, {refusal.message}"
-            self._fail_with(req, Reason.PLAN_REFUSED, message)
-
-    def _named(self, record: StepRecord, refusal: Refusal) -> list[Req]:
-        named = [
-            record.row_reqs[idx] for idx in refusal.named_rows if 0 <= idx < len(record.row_reqs)
-        ]
-        return [req for req in named if req is not None and not req.has_ended]
+        self._recovery.refused(record, refusal)
 
     def check_integrity(self) -> list[str]:
         """Recount every page, and heal what does not add up. Returns the violations, in words.
@@ -290,16 +234,16 @@ class Core:
 
     def _fail_touched(self, req: Req) -> None:
         message = "the pages of this request did not add up: send it again"
-        self._fail_with(req, Reason.INTERNAL, message)
+        self._fail_counted(req, Internal(Reason.INTERNAL, message))
 
     # Outputs
 
     def take_outputs(self) -> list[Output]:
         """What sessions are to hear since the last call, in order."""
-        if self._scheduler is None or not self._scheduler.outputs:
+        if self.scheduler is None or not self.scheduler.outputs:
             return []
-        outputs = self._scheduler.outputs
-        self._scheduler.outputs = []
+        outputs = self.scheduler.outputs
+        self.scheduler.outputs = []
         for output in outputs:
             if isinstance(output, Finished):
                 req = self.live.find(output.session_id, output.key)
