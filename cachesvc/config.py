@@ -26,6 +26,11 @@ class CacheConfig:
     max_long_prefills: int = setting("long prompts that are computed at once", 1)
     aging_s: float = setting("seconds of waiting that make up for one class of priority", 10.0)
     record: str | None = setting("file to write the plan stream to; it must not exist", None)
+    journal: str | None = setting(
+        "file to write down which pages hold what, so that a restart finds them cached; one that "
+        "exists is read first; none when not given",
+        None,
+    )
     metrics: str | None = setting("address for Prometheus, HOST:PORT; none when not given", None)
     grace_s: float = setting("seconds that requests get to end after SIGTERM", 30.0)
     parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import structlog
 
 from cachesvc.healing import Healer
+from cachesvc.journal import Journal, NoJournal
 from cachesvc.ledger import ChangeReason
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
@@ -45,12 +46,15 @@ class Core:
     once a runner came.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, journal: Journal | None = None) -> None:
+        """`journal`: where it is written which pages hold what, and was by an earlier manager."""
         self.stream = PlanStream(limits.credits, want_digests=limits.want_digests)
         self.live = LiveRequests(limits.aging_s)
         self.totals = StreamTotals()
         self._limits = limits
-        self._recovery = Recovery(self.stream, self.live, limits, self._fail_counted)
+        self._recovery = Recovery(
+            self.stream, self.live, self.totals, limits, journal or NoJournal(), self._fail_counted
+        )
         self.healer = Healer(self.stream, self._recovery.empty_manager, self._fail_touched)
 
     @property
@@ -174,10 +178,7 @@ class Core:
         Errors: FailedPrecondition FINGERPRINT_MISMATCH when it serves another model than the
         requests were made for.
         """
-        plans = self._recovery.attached(attached)
-        self.totals.attached += 1
-        self.totals.resent_plans += len(plans)
-        return plans
+        return self._recovery.attached(attached)
 
     def lost(self) -> None:
         """The stream ended; rows and pages stay as they are until a runner attaches."""
@@ -192,9 +193,12 @@ class Core:
             if not self.stream.must_reset_rows:
                 return None
             step = self.scheduler.empty_step()
-        used_count = self.scheduler.manager.used_count
-        self.totals.max_used_pages = max(self.totals.max_used_pages, used_count)
-        return self.stream.number(step)
+        manager = self.scheduler.manager
+        self.totals.max_used_pages = max(self.totals.max_used_pages, manager.used_count)
+        digest = manager.table_digest() if self.stream.compares_digest(step) else None
+        plan = self.stream.number(step, digest)
+        self._recovery.write_down(plan.plan_id)
+        return plan
 
     def result(self, result: Result) -> None:
         """Take the result of the oldest plan without one; one of a former life is ignored.

@@ -42,6 +42,7 @@ class ChangeReason(IntEnum):
     REFUSED = 13
     VOIDED = 14
     HEALED = 15
+    ADOPTED = 16
 
 
 class PageChange(NamedTuple):

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from cachesvc.eviction_log import EvictionLog
 from cachesvc.eviction_order import LeastRecentlyUsed
+from cachesvc.known_pages import KnownPages
 from cachesvc.ledger import NOBODY, ChangeReason, Ledger, PageState
 from cachesvc.limits import Limits
 from cachesvc.miss import miss_of
@@ -19,6 +20,7 @@ from cachesvc.rows import RowIndexes, RowSteps, RowTable
 from cachesvc.story import Miss
 from servicekit.arith import ceil_div
 from servicekit.plan import Int32Array, RunnerDescription
+from servicekit.table_digest import table_digest
 
 SHARE_ROWS = 32  # rows that share pages in one step, at most
 
@@ -53,6 +55,7 @@ class CacheManager:
         self.ledger = ledger
         self.filled_by = np.zeros(runner.num_pages, dtype=np.int64)  # the plan that filled a page
         self.quarantined: set[int] = set()  # page ids
+        self.known = KnownPages(runner.num_pages, runner.page_size)
         self.evicted_total = 0
         self.page_table = PageTable(runner)
         self._evictions = EvictionLog(self.filled_by, runner.page_size)
@@ -144,7 +147,7 @@ class CacheManager:
         """Evict a page for each of these requests. Errors: TreeError, with nothing changed."""
         evictions = self.tree.evict(len(arrivals))
         locs = np.frombuffer(b"".join(eviction.locs for eviction in evictions), dtype=np.int32)
-        self.pool.free(locs)
+        self._free(locs)
         self.ledger.note(reason, PageState.FREE, locs, arrivals)
         self._evictions.note(evictions, self.ledger.plan_id, arrivals.tolist())
         self.evicted_total += len(locs)
@@ -171,7 +174,7 @@ class CacheManager:
             tail = self.rows.tail[idx]
             assert tail is not None
         private = self.private_locs(idx)
-        self.pool.free(private)
+        self._free(private)
         self.ledger.note(reason, PageState.FREE, private, req.arrival)
         released = np.frombuffer(self.tree.unlock(tail), dtype=np.int32)
         self.ledger.note(reason, PageState.EVICTABLE, released, req.arrival)
@@ -180,8 +183,15 @@ class CacheManager:
             tails = [tail for tail in self.rows.tail if tail is not None]
             gone = self.tree.cut_where(lambda locs: np.isin(locs, released), tails)
             gone_locs = np.frombuffer(gone, dtype=np.int32)
-            self.pool.free(gone_locs)
+            self._free(gone_locs)
             self.ledger.note(reason, PageState.FREE, gone_locs, req.arrival)
+
+    def _free(self, first_locs: Int32Array, same_as: Int32Array | None = None) -> None:
+        """Nobody points at these pages from the next plan on; rows that did may go on with
+        `same_as`. Errors: PoolError, with nothing changed.
+        """
+        self.pool.free(first_locs)
+        self.known.note_removed(first_locs, same_as)
 
     # Sharing
 
@@ -203,6 +213,7 @@ class CacheManager:
         Where the tree has the same ids already, a row is to point at the tree's pages, as the
         writes say, and its own are free, both with the next plan. Returns the writes by row.
         """
+        self.note_known(rows)
         page_size, table, all_ids = self.page_size, self.page_table.locs, self.rows.ids
         begins = self.rows.num_tree_pages[rows]
         ends = np.minimum(self.rows.cached_len[rows], self.rows.known_len[rows]) // page_size
@@ -231,7 +242,7 @@ class CacheManager:
         for nth, tree_locs in inserted.duplicates:
             locs = np.frombuffer(tree_locs, dtype=np.int32)
             own = self.page_table.first_locs(idx, begin + nth, begin + nth + len(locs))
-            self.pool.free(own)
+            self._free(own, same_as=locs)
             self.ledger.note(ChangeReason.DUPLICATE_FREED, PageState.FREE, own, arrival)
             self.ledger.note(ChangeReason.REMAPPED, PageState.LOCKED, locs, arrival)
             writes.append(self.page_table.write_run(idx, begin + nth, locs))
@@ -248,6 +259,20 @@ class CacheManager:
             begin, end = steps.cached_lens[nth] // page_size, device_lens[nth] // page_size
             first_locs = self.page_table.first_locs(steps.rows[nth], begin, end)
             self.filled_by[first_locs // page_size] = plan_id
+
+    def note_known(self, rows: RowIndexes) -> None:
+        """Note, for the journal, which pages of these rows became full of known ids."""
+        self.known.note_rows(rows, self.rows, self.page_table, self.filled_by)
+
+    def renote_known(self) -> None:
+        """Note all of them, and of the tree, as if nothing had been noted before."""
+        self.known.restart(self.tree, self.rows, self.filled_by)
+        self.note_known(np.flatnonzero(self.rows.live))
+
+    def table_digest(self) -> int:
+        """Of the page table once the step just made is executed, as `runner.proto` says."""
+        rows = np.array(self.rows.open_rows, dtype=np.int32)
+        return table_digest(self.page_table.locs, rows, self.rows.cached_len[rows])
 
     # Starting over
 
@@ -278,6 +303,7 @@ class CacheManager:
         for idx in self.rows.open_rows:
             used[self.first_locs(idx) // self.page_size] = True
         self.pool.reset(np.flatnonzero(~used)[::-1])
+        self.known.rewrite_due = True  # it was not told page by page
 
     def miss(self, req: Req, match: Match) -> Miss:
         """Why `match`, made just now, ends where it does."""

@@ -77,6 +77,21 @@ def _counters(stats: pb.GetStatsResponse) -> tuple[tuple[str, str, float], ...]:
         ("evicted_pages", "Pages evicted.", stats.evicted_pages_total),
         ("refused_plans", "Plans that the runner refused.", stats.refused_total),
         ("resent_plans", "Plans sent again after a lost stream.", stats.resent_plans_total),
+        (
+            "resent_results",
+            "Results that came again after a lost stream.",
+            stats.resent_results_total,
+        ),
+        (
+            "adopted_pages",
+            "Cached pages taken over from an earlier manager.",
+            stats.adopted_pages_total,
+        ),
+        (
+            "recomputed_tokens",
+            "Tokens computed again for requests that had been admitted before.",
+            stats.recomputed_tokens_total,
+        ),
         ("healed", "Violations of the page equation, healed.", stats.healed_total),
         (
             "executor_waited_seconds",

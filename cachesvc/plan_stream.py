@@ -20,6 +20,10 @@ class ProtocolViolationError(Exception):
     """The runner sent what the protocol rules out; the stream is dropped and attached anew."""
 
 
+class DigestMismatchError(ProtocolViolationError):
+    """The runner's page table is not what our plans made of it: none of its pages is trusted."""
+
+
 class Standing(Enum):
     """How a runner that attached stands to the rows and pages of this manager."""
 
@@ -30,6 +34,7 @@ class Standing(Enum):
 class _SentPlan(NamedTuple):
     plan: Plan
     record: StepRecord
+    table_digest: int | None  # of the page table after it, where it is compared
 
 
 class PlanStream:
@@ -37,6 +42,7 @@ class PlanStream:
 
     def __init__(self, credits: int | None, *, want_digests: bool = False) -> None:
         self.manager_id = secrets.token_hex(8)
+        self.former_manager_id = ""  # whose plans the runner executed before ours; "": none
         self.boot_id = ""
         self.attached = False
         self.last_result_plan_id = 0
@@ -45,7 +51,8 @@ class PlanStream:
         self._want_digests = want_digests
         self._next_plan_id = 1
         self._must_reset_rows = True
-        self._last_former_plan_id = 0  # results up to it are of no life of ours
+        self.former_last_executed = 0  # results up to it are of no life of ours
+        self._digest_due = False
         self._sent: deque[_SentPlan] = deque()
 
     @property
@@ -71,6 +78,10 @@ class PlanStream:
         """The next plan has to be sent even without work."""
         return self._must_reset_rows
 
+    def compares_digest(self, step: Step) -> bool:
+        """Whether the table is compared after this step: the first with rows on each stream."""
+        return self._digest_due and len(step.steps.rows) > 0
+
     def attach_request(self, model_fingerprint: str) -> Attach:
         return Attach(
             protocol_version=PROTOCOL_VERSION,
@@ -87,12 +98,13 @@ class PlanStream:
         A runner that another manager drove since is started over even in the same life: its rows
         are not ours.
         """
-        self.attached = True
+        self.attached = self._digest_due = True
         same_life = attached.boot_id == self.boot_id
         if same_life and attached.last_manager_id in ("", self.manager_id):
             return Standing.RESUMED
         self.boot_id = attached.boot_id
-        self._last_former_plan_id = attached.last_executed
+        self.former_manager_id = attached.last_manager_id
+        self.former_last_executed = attached.last_executed
         self._start_over_after(attached.last_executed)
         return Standing.STARTED_OVER
 
@@ -103,8 +115,10 @@ class PlanStream:
     def on_lost(self) -> None:
         self.attached = False
 
-    def number(self, step: Step) -> Plan:
-        """Make a step the next plan, and hold it until its result."""
+    def number(self, step: Step, table_digest: int | None = None) -> Plan:
+        """Make a step the next plan, and hold it until its result. `table_digest` is what the
+        runner's has to be then, where the step `compares_digest`.
+        """
         plan = Plan(
             manager_id=self.manager_id,
             plan_id=self._next_plan_id,
@@ -121,19 +135,22 @@ class PlanStream:
             step_num_literals=step.steps.num_literals,
             step_samples=step.steps.samples,
             literal_ids=step.steps.literal_ids,
-            want_digest=self._want_digests,
+            want_digest=self._want_digests or table_digest is not None,
         )
         self._must_reset_rows = False
         self._next_plan_id += 1
-        self._sent.append(_SentPlan(plan, step.record))
+        if table_digest is not None:
+            self._digest_due = False
+        self._sent.append(_SentPlan(plan, step.record, table_digest))
         return plan
 
     def on_result(self, result: Result) -> StepRecord | None:
         """The step that `result` answers; None for a plan of a former life, sent again at attach.
 
-        Errors: ProtocolViolationError unless it is the oldest plan without a result.
+        Errors: ProtocolViolationError unless it is the oldest plan without a result;
+        DigestMismatchError, after which whatever attaches starts over.
         """
-        if result.plan_id <= self._last_former_plan_id:
+        if result.plan_id <= self.former_last_executed:
             return None
         if not self._sent or self._sent[0].plan.plan_id != result.plan_id:
             raise ProtocolViolationError(f"result of plan {result.plan_id}, due is {self._due()}")
@@ -142,6 +159,11 @@ class PlanStream:
             raise ProtocolViolationError(
                 f"plan {result.plan_id} samples {len(sent.record.sampling_rows)} rows, its "
                 f"result has {len(result.sampled_ids)}"
+            )
+        if sent.table_digest not in (None, result.table_digest):
+            self.boot_id = ""
+            raise DigestMismatchError(
+                f"the runner's page table after plan {result.plan_id} is not the manager's"
             )
         self._sent.popleft()
         if len(sent.plan.step_rows) and not len(sent.plan.literal_ids):

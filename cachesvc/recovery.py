@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import structlog
+
+from cachesvc.adoption import UnusableJournalError, adopt
 from cachesvc.integrity import note_states
+from cachesvc.journal import Entry, Head, Journal
 from cachesvc.ledger import ChangeReason, Ledger
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
@@ -14,6 +18,7 @@ from cachesvc.request import Req, limit_len_of
 from cachesvc.scheduler import Scheduler
 from cachesvc.step import StepRecord
 from cachesvc.story import PreemptionCause
+from cachesvc.totals import StreamTotals
 from servicekit.errors import (
     FailedPrecondition,
     Internal,
@@ -22,6 +27,8 @@ from servicekit.errors import (
     Reason,
 )
 from servicekit.plan import Attached, Plan, Refusal, RunnerDescription
+
+log = structlog.get_logger()
 
 NO_PLAN = 0
 
@@ -35,13 +42,17 @@ class Recovery:
         self,
         stream: PlanStream,
         live: LiveRequests,
+        totals: StreamTotals,
         limits: Limits,
+        journal: Journal,
         fail: Callable[[Req, PagewireError], None],
     ) -> None:
         self.scheduler: Scheduler | None = None
         self._stream = stream
         self._live = live
+        self._totals = totals
         self._limits = limits
+        self._journal = journal
         self._fail = fail
 
     @property
@@ -67,15 +78,65 @@ class Recovery:
                 f"{known.model_fingerprint}",
             )
         plans: list[Plan] = []
-        if self._stream.on_attached(attached) is Standing.RESUMED:
+        resent_results = adopted_pages = readmitted = 0
+        last_result_plan_id = self._stream.last_result_plan_id
+        standing = self._stream.on_attached(attached)
+        if standing is Standing.RESUMED:
             plans = self._stream.plans_to_resend(attached.last_executed)
+            resent_results = attached.last_executed - last_result_plan_id
         elif self.scheduler is None:
             manager = self.empty_manager(runner)
+            adopted_pages = self._adopt(manager, attached)
             self.scheduler = Scheduler(manager, self._live.stories, self._limits)
         else:
+            readmitted = self.scheduler.running_count
             self._move_to(runner, self.scheduler)
         self._live.stories.runner_came(self._next_plan_id)
+        self._totals.attached += 1
+        self._totals.resent_plans += len(plans)
+        self._totals.resent_results += resent_results
+        self._totals.adopted_pages += adopted_pages
+        log.info(
+            "runner attached",
+            boot_id=attached.boot_id,
+            standing="adopted" if adopted_pages else standing.value,
+            resent_plans=len(plans),
+            resent_results=resent_results,
+            adopted_pages=adopted_pages,
+            readmitted=readmitted,
+        )
         return plans
+
+    def _adopt(self, manager: CacheManager, attached: Attached) -> int:
+        """Take over what an earlier manager cached there. Returns how many pages that are."""
+        kept, self._journal.kept = self._journal.kept, None
+        if kept is None:
+            return 0
+        try:
+            return adopt(manager, kept, attached)
+        except UnusableJournalError as error:
+            log.warning("journal void", reason=str(error))
+            return 0
+
+    def write_down(self, plan_id: int) -> None:
+        """Write the journal for the plan that is about to be sent."""
+        assert self.scheduler is not None, "plans are of a scheduler"
+        manager = self.scheduler.manager
+        if not manager.known.rewrite_due and not self._journal.is_long:
+            self._journal.append(Entry(plan_id, manager.known.take_changes()))
+            return
+        manager.renote_known()
+        runner = manager.runner
+        head = Head(
+            boot_id=self._stream.boot_id,
+            manager_id=self._stream.manager_id,
+            former_manager_id=self._stream.former_manager_id,
+            former_last_executed=self._stream.former_last_executed,
+            model_fingerprint=runner.model_fingerprint,
+            page_size=runner.page_size,
+            num_pages=runner.num_pages,
+        )
+        self._journal.replace(head, Entry(plan_id, manager.known.take_changes()))
 
     def empty_manager(self, runner: RunnerDescription) -> CacheManager:
         """One that knows no page of the runner."""

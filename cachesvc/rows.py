@@ -48,6 +48,7 @@ class RowTable:
         )  # sampled in plans sent, ids not known yet
         self.num_pages = np.zeros(num_rows, dtype=np.int32)
         self.num_tree_pages = np.zeros(num_rows, dtype=np.int32)  # the first ones, locked
+        self.num_noted_pages = np.zeros(num_rows, dtype=np.int32)  # see `known_pages.py`
         self.has_sampled = np.zeros(num_rows, dtype=np.bool_)
         self.live = np.zeros(num_rows, dtype=np.bool_)  # its request still wants tokens
         self.pool_is_full = np.zeros(
@@ -83,6 +84,7 @@ class RowTable:
         self.known_len[idx] = known_len
         self.pending_len[idx] = 0
         self.num_pages[idx] = self.num_tree_pages[idx] = num_pages
+        self.num_noted_pages[idx] = num_pages
         self.tail[idx] = tail
         self.has_sampled[idx] = False
         self.live[idx] = True

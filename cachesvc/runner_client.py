@@ -82,7 +82,6 @@ class RunnerClient:
             resend = self._core.attached(decode_attached(answer.attached))
             if self._writer is not None:
                 self._writer.attached(answer.attached)
-            log.info("runner attached", boot_id=self._core.stream.boot_id, resent_plans=len(resend))
             for plan in resend:
                 await call.write(plan_request(plan))
             self._on_change()

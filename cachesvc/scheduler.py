@@ -158,6 +158,7 @@ class Scheduler:
         rows = self.manager.rows
         steps = rows.advance(decode, chunks)
         self.manager.note_filled(self._plan_id, steps)
+        self.manager.note_known(self._running.array)
         self.totals.prompt_tokens += len(steps.literal_ids)
         sampling_rows = steps.rows[steps.samples]
         record = StepRecord(
@@ -263,13 +264,17 @@ class Scheduler:
         return req
 
     def _admit(self, budget: PrefillBudget, built: _Built, *, preempted: bool) -> None:
+        rows = self.manager.rows
         for req, write in self._admitter.admit(self.manager, budget, preempted=preempted):
             idx = req.table_idx
             assert idx is not None
             self._running.add(idx, lambda idx: self._req(idx).rank)
             built.opened.append(req.row_open(idx))
             built.writes[idx] = write
-            if len(req.story.admissions) == 1:
+            if len(req.story.admissions) > 1:
+                known_len, cached_len = rows.known_len[idx], rows.cached_len[idx]
+                self.totals.recomputed_tokens += int(known_len - cached_len)
+            else:
                 cached_len = min(req.story.admissions[0].cached_len, len(req.prompt_ids))
                 self.totals.cached_tokens += cached_len
                 self.totals.admitted_prompt_tokens += len(req.prompt_ids)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from pagewire.v1 import cache_pb2_grpc
 
 from cachesvc.config import CacheConfig
 from cachesvc.core import Core
+from cachesvc.journal_file import JournalFile
 from cachesvc.metrics import collected
 from cachesvc.service import CacheService
 from cachesvc.stats import stats_of
@@ -23,10 +24,26 @@ SESSION_GRACE_S = 1.0  # for sessions that have no request left
 
 
 async def serve(config: CacheConfig) -> None:
-    """Run until SIGTERM. Errors: SetupError when an address is taken, or the recording cannot be
-    written.
+    """Run until SIGTERM. Errors: SetupError when an address or the journal is taken, or a file
+    cannot be written.
     """
-    core = Core(config.limits)
+    with _journal(config.journal) as journal:
+        await _serve(config, Core(config.limits, journal))
+
+
+@contextmanager
+def _journal(path: str | None) -> Iterator[JournalFile | None]:
+    if path is None:
+        yield None
+        return
+    journal = JournalFile(Path(path))
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+async def _serve(config: CacheConfig, core: Core) -> None:
     service = CacheService(core, config.runner)
     host = ServiceHost(config.listen, [SERVICE_NAME])
     cache_pb2_grpc.add_CacheServiceServicer_to_server(service, host.grpc_server)

@@ -27,6 +27,8 @@ def stats_of(core: Core) -> pb.GetStatsResponse:
         executor_device_us_total=totals.executor_device_us,
         resent_plans_total=totals.resent_plans,
         healed_total=core.healer.healed_total,
+        resent_results_total=totals.resent_results,
+        adopted_pages_total=totals.adopted_pages,
     )
     if (scheduler := core.scheduler) is not None:
         manager = scheduler.manager
@@ -40,6 +42,7 @@ def stats_of(core: Core) -> pb.GetStatsResponse:
         stats.running_requests = scheduler.running_count
         stats.waiting_requests = len(scheduler.waiting)
         stats.prompt_tokens_total = scheduler.totals.prompt_tokens
+        stats.recomputed_tokens_total = scheduler.totals.recomputed_tokens
         stats.sampled_tokens_total = scheduler.totals.sampled_tokens
         stats.preempted_total = scheduler.totals.preempted
         stats.cached_tokens_total = scheduler.totals.cached_tokens

@@ -23,6 +23,7 @@ class ScheduleTotals:
     preempted: int = 0
     prompt_tokens: int = 0
     sampled_tokens: int = 0
+    recomputed_tokens: int = 0  # of the prompt tokens, those of later admissions
     cached_tokens: int = 0  # of first admissions
     admitted_prompt_tokens: int = 0
 
@@ -34,6 +35,8 @@ class StreamTotals:
     refused: int = 0
     attached: int = 0
     resent_plans: int = 0
+    resent_results: int = 0
+    adopted_pages: int = 0
     executor_waited_us: int = 0
     executor_device_us: int = 0
     max_used_pages: int = 0

@@ -24,6 +24,7 @@ from servicekit.plan import (
     RowOpen,
     RunnerDescription,
 )
+from servicekit.table_digest import table_digest
 
 NOTHING = 0  # the digest before the first token
 
@@ -105,6 +106,15 @@ class FakeMemory:
             token_ids.append(token_id)
             digest = fold(digest, token_id)
         return token_ids, digest
+
+    def digest(self) -> int:
+        """Of the page table as it is now."""
+        idxs = np.array(sorted(self.rows), dtype=np.int32)
+        lengths = np.array([self.rows[idx].length for idx in idxs.tolist()], dtype=np.int32)
+        table = np.zeros((max(self.rows, default=0) + 1, lengths.max(initial=0)), dtype=np.int32)
+        for idx, length in zip(idxs.tolist(), lengths.tolist(), strict=True):
+            table[idx, :length] = [self.rows[idx].table[at] for at in range(length)]
+        return table_digest(table, idxs, lengths)
 
     def _compute(self, plan: Plan) -> Int32Array:
         steps = list(
@@ -188,7 +198,9 @@ class FakeRunner:
         work = self._queue.popleft()
         if isinstance(work, Refusal):
             return work
-        result = Result(work.plan_id, self.memory.execute(work), waited_us=2, device_us=3)
+        sampled_ids = self.memory.execute(work)
+        digest = self.memory.digest() if work.want_digest else None
+        result = Result(work.plan_id, sampled_ids, waited_us=2, device_us=3, table_digest=digest)
         self.last_executed, self.last_manager_id = work.plan_id, work.manager_id
         self.executed.append(work)
         self._kept[work.plan_id] = result

@@ -25,6 +25,7 @@ def check(world: World) -> None:
     requests_are_in_the_order_of_their_ranks(world)
     both_ends_hold_the_same_table_when_nothing_is_under_way(world)
     cached_pages_hold_their_prefix(world)
+    every_cached_page_is_known_to_the_journal(world)
     rows_stay_within_their_salt(world)
     check_integrity(world.manager)
     the_ledger_knows_where_each_page_is(world)
@@ -80,9 +81,13 @@ def cached_pages_hold_their_prefix(world: World) -> None:
     """Every page of the tree whose filling plan was executed has the K and V of its ids, after
     those before it.
     """
-    runner, stream, manager = world.wire.runner, world.core.stream, world.manager
-    if runner.boot_id != stream.boot_id or runner.last_manager_id != stream.manager_id:
-        return
+    runner, stream = world.wire.runner, world.core.stream
+    if runner.boot_id == stream.boot_id and runner.last_manager_id == stream.manager_id:
+        adopted_pages_hold_their_prefix(world)
+
+
+def adopted_pages_hold_their_prefix(world: World) -> None:
+    runner, manager = world.wire.runner, world.manager
     page_size, kv = manager.page_size, runner.memory.kv
     for node in manager.tree.nodes():
         if not node.locs:
@@ -96,6 +101,13 @@ def cached_pages_hold_their_prefix(world: World) -> None:
                     here = at + offset
                     assert kv[first_loc + offset] == (ids[here], digest_of(ids[:here]))
             at += page_size
+
+
+def every_cached_page_is_known_to_the_journal(world: World) -> None:
+    manager = world.manager
+    for node in manager.tree.nodes():
+        page_ids = np.frombuffer(node.locs, dtype=np.int32) // manager.page_size
+        assert manager.known.rewrite_due or manager.known.has_serials(page_ids)
 
 
 def rows_stay_within_their_salt(world: World) -> None:

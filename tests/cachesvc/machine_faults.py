@@ -60,16 +60,8 @@ class FaultRules(RuleBasedStateMachine):
         self.num_seeds += 1
         return self.num_seeds
 
-    @precondition(lambda self: attached(self) and faults_left(self))
-    @rule()
-    def drop_stream(self) -> None:
-        self.num_faults += 1
-        self.world.wire.cut()
-
-    @precondition(lambda self: attached(self) and faults_left(self))
-    @rule(num_read=FEW, num_executed=FEW, num_heard=FEW)
-    def drop_stream_in_motion(self, num_read: int, num_executed: int, num_heard: int) -> None:
-        """With credits used up, and some of what is under way at each of its stations."""
+    def _put_in_motion(self, num_read: int, num_executed: int, num_heard: int) -> None:
+        """Credits used up, and some of what is under way at each of its stations."""
         wire = self.world.wire
         while self.world.send():
             pass
@@ -79,6 +71,17 @@ class FaultRules(RuleBasedStateMachine):
                 self.world.execute()
         for _ in range(min(num_heard, len(wire.answers))):
             self.world.deliver_answer()
+
+    @precondition(lambda self: attached(self) and faults_left(self))
+    @rule()
+    def drop_stream(self) -> None:
+        self.num_faults += 1
+        self.world.wire.cut()
+
+    @precondition(lambda self: attached(self) and faults_left(self))
+    @rule(num_read=FEW, num_executed=FEW, num_heard=FEW)
+    def drop_stream_in_motion(self, num_read: int, num_executed: int, num_heard: int) -> None:
+        self._put_in_motion(num_read, num_executed, num_heard)
         self.drop_stream()
         self.world.attach()
 
@@ -98,6 +101,18 @@ class FaultRules(RuleBasedStateMachine):
     def boot_another_runner(self, page_size: int) -> None:
         self.num_faults += 1
         self.world.boot_another_runner(page_size or self.world.description.page_size)
+
+    @precondition(faults_left)
+    @rule()
+    def kill_the_manager(self) -> None:
+        self.num_faults += 1
+        self.world.kill_the_manager()
+
+    @precondition(lambda self: attached(self) and faults_left(self))
+    @rule(num_read=FEW, num_executed=FEW, num_heard=FEW)
+    def kill_the_manager_in_motion(self, num_read: int, num_executed: int, num_heard: int) -> None:
+        self._put_in_motion(num_read, num_executed, num_heard)
+        self.kill_the_manager()
 
     @precondition(detached)
     @rule(token_id=TOKEN_IDS, num_steps=FEW, reads_last=st.booleans())

@@ -11,6 +11,7 @@ from cachesvc.limits import Limits
 from cachesvc.manager import CacheManager
 from servicekit.plan import Plan
 from servicekit.plan_codec import encode_plan
+from tests.cachesvc.memory_journal import MemoryJournal
 
 
 class Event(NamedTuple):
@@ -28,8 +29,9 @@ def flush(core: Core) -> int:
 class RecordedCore(Core):
     """`events` are the calls from outside, in order."""
 
-    def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
+    def __init__(self, limits: Limits, journal: MemoryJournal | None = None) -> None:
+        self.journal = journal or MemoryJournal()
+        super().__init__(limits, self.journal)
         self.events: list[Event] = []
         self._limits_given = limits
         self._is_inside = False
@@ -61,13 +63,14 @@ class RecordedCore(Core):
 
     def replay(self) -> None:
         """Tell the same events to another core: everything comes out the same, byte for byte."""
-        other = RecordedCore(self._limits_given)
+        other = RecordedCore(self._limits_given, MemoryJournal(self.journal.found))
         other.stream.manager_id = self.stream.manager_id
         for event in self.events:
             with suppress(*[event.outcome] if isinstance(event.outcome, type) else ()):
                 getattr(other, event.name)(*event.arguments)
         for event, again in zip(self.events, other.events, strict=True):
             assert event.outcome == again.outcome, event.name
+        assert other.journal.written == self.journal.written
 
 
 def _recorded(name: str) -> Callable[..., Any]:

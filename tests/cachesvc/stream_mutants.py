@@ -22,8 +22,8 @@ def the_last_result_is_not_sent_again_at_attach(patch: Patch) -> None:
 def results_are_acknowledged_when_their_plan_is_sent(patch: Patch) -> None:
     right = PlanStream.number
 
-    def wrong(self, step):
-        plan = replace(right(self, step), acked_plan_id=self.last_plan_id)
+    def wrong(self, step, table_digest):
+        plan = replace(right(self, step, table_digest), acked_plan_id=self.last_plan_id)
         self._sent[-1] = self._sent[-1]._replace(plan=plan)
         return plan
 
@@ -100,7 +100,7 @@ def results_of_a_former_life_count(patch: Patch) -> None:
     def wrong(self, attached):
         standing = right(self, attached)
         if standing is Standing.STARTED_OVER:
-            self._last_former_plan_id = 0
+            self.former_last_executed = 0
         return standing
 
     patch.setattr(PlanStream, "on_attached", wrong)
@@ -110,5 +110,7 @@ def results_of_a_former_life_count(patch: Patch) -> None:
 def the_first_plan_of_a_life_does_not_reset_rows(patch: Patch) -> None:
     right = PlanStream.number
     patch.setattr(
-        PlanStream, "number", lambda self, step: replace(right(self, step), reset_rows=False)
+        PlanStream,
+        "number",
+        lambda self, *step: replace(right(self, *step), reset_rows=False),
     )

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from cachesvc.core import Core
 from cachesvc.limits import Limits
+from cachesvc.prefix_node import ID_BYTES
+from servicekit.errors import InvalidArgument, ResourceExhausted
+from tests.cachesvc import invariants
 from tests.cachesvc.broken_books import Damage, requests_that_touch_the_fault
 from tests.cachesvc.builders import submission
 from tests.cachesvc.damage import damaged
+from tests.cachesvc.fake_runner import FakeRunner
+from tests.cachesvc.memory_journal import MemoryJournal
+from tests.cachesvc.recorded_core import RecordedCore
 from tests.cachesvc.truth import truth_of
 from tests.cachesvc.wire import RequestKey, Wire
 from tests.cachesvc.world import World
@@ -28,6 +36,46 @@ class TroubledWorld(World):
         if not num_pages or page_size == self.description.page_size:
             description = self.description
         self.wire.runner = self.runner_type(description, f"boot-{self.num_boots}")
+
+    def kill_the_manager(self) -> int:
+        """Another one takes its place and its journal, attaches, and gets what the sessions still
+        wait for, with the tokens that they hold. Returns how many pages it adopted.
+        """
+        former = self.core
+        held = cached_sequences(former, self.wire.runner)
+        was_written = not former.ready_scheduler().manager.known.take_changes()
+        self.wire.cut()
+        self.core = RecordedCore(self.limits, MemoryJournal(former.journal.written))
+        self.wire.core = self.core
+        self.attach()
+        runner, adopted = self.wire.runner, self.core.totals.adopted_pages
+        if adopted:
+            assert runner.boot_id == former.stream.boot_id
+            invariants.adopted_pages_hold_their_prefix(self)
+        if was_written and runner.last_manager_id == former.stream.manager_id:
+            assert held <= cached_sequences(self.core, runner), "a page was not adopted"
+        for request_key in list(self.live):
+            self._resubmit(request_key)
+        return adopted
+
+    def _resubmit(self, request_key: RequestKey) -> None:
+        before = self.wanted[request_key]
+        held = [*before.submission.resume_token_ids, *self.wire.heard.tokens[request_key]]
+        wanted = replace(before.submission, resume_token_ids=np.array(held, dtype=np.int32))
+        deadline_s = before.deadline_s
+        if deadline_s is not None:
+            wanted = replace(wanted, remaining_s=deadline_s - self.now_s)
+        rank = (self.now_s - wanted.priority * self.limits.aging_s, self.num_arrivals)
+        self.num_arrivals += 1
+        self.wanted[request_key] = before._replace(rank=rank)
+        self.wire.heard.resubmitted.add(request_key)
+        try:
+            self.core.submit(request_key[0], wanted, self.now_s)
+        except (InvalidArgument, ResourceExhausted):
+            assert request_key in self.failed or len(self.core.live) >= self.limits.max_waiting
+            self.failed.discard(request_key)
+            self.leave(request_key)
+        self._hear()
 
     def let_a_stranger_drive(
         self, token_id: int, seed: int, num_steps: int, *, reads_last: bool
@@ -93,3 +141,23 @@ class TroubledWorld(World):
 
     def _shrink(self, leaked_tokens: int = 0) -> None:
         self.least_tokens = min(self.least_tokens, self.manager.usable_tokens - leaked_tokens)
+
+
+def cached_sequences(core: Core, runner: FakeRunner) -> set[tuple[str, bytes]]:
+    """Salt and ids of each cached page of the runner's memory, with all before it."""
+    manager = core.ready_scheduler().manager
+    if runner.boot_id != core.stream.boot_id or runner.description is not manager.runner:
+        return set()
+    sequences: set[tuple[str, bytes]] = set()
+    pending = [(node, node.salt, b"") for node in manager.tree.nodes() if node.parent is None]
+    while pending:
+        node, salt, before = pending.pop()
+        for nth, loc in enumerate(np.frombuffer(node.locs, dtype=np.int32).tolist(), start=1):
+            if manager.filled_by[loc // manager.page_size] > runner.last_executed:
+                break
+            sequences.add((salt, before + node.ids[: nth * manager.page_size * ID_BYTES]))
+        else:
+            pending += [
+                (child, salt, before + node.ids) for child in (node.children or {}).values()
+            ]
+    return sequences

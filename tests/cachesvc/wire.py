@@ -21,6 +21,7 @@ class Heard:
     """What sessions heard, by request. Nothing may come after the end of a request."""
 
     def __init__(self) -> None:
+        self.resubmitted: set[RequestKey] = set()  # they are admitted first once more
         self.tokens: dict[RequestKey, list[int]] = defaultdict(list)
         self.finished: dict[RequestKey, Finished] = {}
         self.cached_len: dict[RequestKey, int] = {}
@@ -34,6 +35,10 @@ class Heard:
                 self.logprobs[output.session_id, output.key].append(output)
             elif isinstance(output, Admitted):
                 request_key = (output.session_id, output.key)
+                if request_key in self.resubmitted:
+                    self.resubmitted.remove(request_key)
+                    self.cached_len.setdefault(request_key, output.cached_len)
+                    continue
                 assert request_key not in self.cached_len, f"{request_key} admitted first twice"
                 self.cached_len[request_key] = output.cached_len
             else:

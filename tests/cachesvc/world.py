@@ -55,6 +55,7 @@ class World:
         self.wire = Wire(self.core, runner_type(description, "boot-1"))
         self.truths: dict[Draw, Truth] = {}
         self.wanted: dict[RequestKey, Wanted] = {}
+        self.num_arrivals = 0
         self.live: list[RequestKey] = []  # by arrival
         self.left: dict[RequestKey, int] = {}  # stopped or cancelled: tokens heard until then
         self.failed: set[RequestKey] = set()
@@ -108,9 +109,10 @@ class World:
         self.wanted[request_key] = Wanted(
             wanted,
             draw,
-            rank=(self.now_s - wanted.priority * self.limits.aging_s, len(self.wanted)),
+            rank=(self.now_s - wanted.priority * self.limits.aging_s, self.num_arrivals),
             deadline_s=None if remaining_s is None else self.now_s + remaining_s,
         )
+        self.num_arrivals += 1
         self.truths[draw] = truth_of(wanted, self.largest)
         self.live.append(request_key)
         self._hear()  # one that resumes all of its answer has ended

@@ -95,6 +95,8 @@ class _PageChangeReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Page
     """PAGE_CHANGE_REASON_VOIDED: the runner's memory is gone, or was another manager's."""
     PAGE_CHANGE_REASON_HEALED: _PageChangeReason.ValueType  # 15
     """PAGE_CHANGE_REASON_HEALED: the books did not add up."""
+    PAGE_CHANGE_REASON_ADOPTED: _PageChangeReason.ValueType  # 16
+    """PAGE_CHANGE_REASON_ADOPTED: an earlier manager's journal says what it holds."""
 
 class PageChangeReason(_PageChangeReason, metaclass=_PageChangeReasonEnumTypeWrapper):
     """PageChangeReason is why a page changed."""
@@ -131,6 +133,8 @@ PAGE_CHANGE_REASON_VOIDED: PageChangeReason.ValueType  # 14
 """PAGE_CHANGE_REASON_VOIDED: the runner's memory is gone, or was another manager's."""
 PAGE_CHANGE_REASON_HEALED: PageChangeReason.ValueType  # 15
 """PAGE_CHANGE_REASON_HEALED: the books did not add up."""
+PAGE_CHANGE_REASON_ADOPTED: PageChangeReason.ValueType  # 16
+"""PAGE_CHANGE_REASON_ADOPTED: an earlier manager's journal says what it holds."""
 Global___PageChangeReason: _TypeAlias = PageChangeReason  # noqa: Y015
 
 class _RequestState:
@@ -931,6 +935,9 @@ class GetStatsResponse(_message.Message):
     HEALED_TOTAL_FIELD_NUMBER: _builtins.int
     REJECTED_TOTAL_FIELD_NUMBER: _builtins.int
     EXPIRED_TOTAL_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_TOKENS_TOTAL_FIELD_NUMBER: _builtins.int
+    ADOPTED_PAGES_TOTAL_FIELD_NUMBER: _builtins.int
+    RESENT_RESULTS_TOTAL_FIELD_NUMBER: _builtins.int
     attached: _builtins.bool
     """attached tells whether a runner is attached now."""
     manager_id: _builtins.str
@@ -995,6 +1002,14 @@ class GetStatsResponse(_message.Message):
     """rejected_total counts submits that were rejected."""
     expired_total: _builtins.int
     """expired_total counts requests whose time was over while they waited."""
+    recomputed_tokens_total: _builtins.int
+    """recomputed_tokens_total were computed for requests that had been admitted before: after preemptions, and after a runner's memory was
+    lost. They are a part of prompt_tokens_total.
+    """
+    adopted_pages_total: _builtins.int
+    """adopted_pages_total were taken over from an earlier manager, by its journal."""
+    resent_results_total: _builtins.int
+    """resent_results_total counts results that the runner sent again after a lost stream."""
     def __init__(
         self,
         *,
@@ -1030,10 +1045,13 @@ class GetStatsResponse(_message.Message):
         healed_total: _builtins.int = ...,
         rejected_total: _builtins.int = ...,
         expired_total: _builtins.int = ...,
+        recomputed_tokens_total: _builtins.int = ...,
+        adopted_pages_total: _builtins.int = ...,
+        resent_results_total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_prompt_tokens_total", b"admitted_prompt_tokens_total", "attached", b"attached", "attached_total", b"attached_total", "boot_id", b"boot_id", "cached_tokens_total", b"cached_tokens_total", "cancelled_total", b"cancelled_total", "evictable_pages", b"evictable_pages", "evicted_pages_total", b"evicted_pages_total", "executor_device_us_total", b"executor_device_us_total", "executor_waited_us_total", b"executor_waited_us_total", "expired_total", b"expired_total", "failed_total", b"failed_total", "finished_total", b"finished_total", "free_pages", b"free_pages", "healed_total", b"healed_total", "last_plan_id", b"last_plan_id", "last_result_plan_id", b"last_result_plan_id", "locked_pages", b"locked_pages", "manager_id", b"manager_id", "max_used_pages", b"max_used_pages", "num_pages", b"num_pages", "page_size", b"page_size", "preempted_total", b"preempted_total", "private_pages", b"private_pages", "prompt_tokens_total", b"prompt_tokens_total", "quarantined_pages", b"quarantined_pages", "refused_total", b"refused_total", "rejected_total", b"rejected_total", "resent_plans_total", b"resent_plans_total", "running_requests", b"running_requests", "sampled_tokens_total", b"sampled_tokens_total", "waiting_requests", b"waiting_requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_prompt_tokens_total", b"admitted_prompt_tokens_total", "adopted_pages_total", b"adopted_pages_total", "attached", b"attached", "attached_total", b"attached_total", "boot_id", b"boot_id", "cached_tokens_total", b"cached_tokens_total", "cancelled_total", b"cancelled_total", "evictable_pages", b"evictable_pages", "evicted_pages_total", b"evicted_pages_total", "executor_device_us_total", b"executor_device_us_total", "executor_waited_us_total", b"executor_waited_us_total", "expired_total", b"expired_total", "failed_total", b"failed_total", "finished_total", b"finished_total", "free_pages", b"free_pages", "healed_total", b"healed_total", "last_plan_id", b"last_plan_id", "last_result_plan_id", b"last_result_plan_id", "locked_pages", b"locked_pages", "manager_id", b"manager_id", "max_used_pages", b"max_used_pages", "num_pages", b"num_pages", "page_size", b"page_size", "preempted_total", b"preempted_total", "private_pages", b"private_pages", "prompt_tokens_total", b"prompt_tokens_total", "quarantined_pages", b"quarantined_pages", "recomputed_tokens_total", b"recomputed_tokens_total", "refused_total", b"refused_total", "rejected_total", b"rejected_total", "resent_plans_total", b"resent_plans_total", "resent_results_total", b"resent_results_total", "running_requests", b"running_requests", "sampled_tokens_total", b"sampled_tokens_total", "waiting_requests", b"waiting_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,152 @@
+"""Pages that are full of known ids: what of them changed since the last plan, for the journal."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cachesvc.journal import NO_PARENT, Change, Filled, Int64Array, Removed
+from cachesvc.page_table import PageTable
+from cachesvc.prefix_node import PrefixNode, SaltedRoot
+from cachesvc.prefix_tree import PrefixTree
+from cachesvc.rows import RowIndexes, RowTable
+from servicekit.plan import Int32Array
+
+UNKNOWN = 0  # the serial of a page that is not full of known ids
+
+
+class KnownPages:
+    """Owns the serials of pages, and the changes that no entry of the journal has yet. Every page
+    of the prefix tree has a serial, and so have full pages of rows before the tree takes them.
+    """
+
+    def __init__(self, num_pages: int, page_size: int) -> None:
+        self.rewrite_due = True  # changes are not all that there is to say
+        self._page_size = page_size
+        self._serials: Int64Array = np.zeros(num_pages, dtype=np.int64)
+        self._next_serial = 1
+        self._changes: list[Change] = []
+        self._offsets = np.arange(page_size, dtype=np.int32)
+
+    def has_serials(self, page_ids: Int32Array) -> bool:
+        """Whether all of them are known."""
+        return bool((self._serials[page_ids] != UNKNOWN).all())
+
+    def note_rows(
+        self,
+        rows: RowIndexes,
+        columns: RowTable,
+        page_table: PageTable,
+        filled_by: NDArray[np.int64],
+    ) -> None:
+        """Note full pages of known ids that these rows have beyond those noted. A few calls of
+        numpy, however many rows.
+        """
+        page_size = self._page_size
+        ends = np.minimum(columns.cached_len[rows], columns.known_len[rows]) // page_size
+        begins = columns.num_noted_pages[rows]
+        new = ends > begins
+        if not np.count_nonzero(new):
+            return
+        rows, begins, ends = rows[new], begins[new], ends[new]
+        columns.num_noted_pages[rows] = ends
+        counts = ends - begins
+        starts = np.cumsum(counts) - counts
+        row_of = rows.repeat(counts)
+        page_indexes = np.arange(len(row_of)) - (starts - begins).repeat(counts)
+        page_ids = page_table.locs[row_of, page_indexes * page_size] // page_size
+        serials = np.arange(self._next_serial, self._next_serial + len(row_of))
+        parents = serials - 1
+        before = page_table.locs[rows, np.maximum(begins - 1, 0) * page_size] // page_size
+        parents[starts] = np.where(begins > 0, self._serials[before], NO_PARENT)
+        positions = (page_indexes * page_size)[:, None] + self._offsets
+        self._serials[page_ids] = serials
+        self._next_serial += len(serials)
+        self._changes.append(
+            Filled(
+                int(serials[0]),
+                page_ids,
+                parents,
+                filled_by[page_ids],
+                columns.ids[row_of[:, None], positions],
+                _salts(rows[begins == 0], starts[begins == 0], columns),
+            )
+        )
+
+    def note_removed(self, first_locs: Int32Array, same_as: Int32Array | None = None) -> None:
+        """Pages are free, or those of row that goes on with `same_as` instead, first locs of pages
+        with the same content.
+        """
+        page_ids = first_locs // self._page_size
+        known = self._serials[page_ids] != UNKNOWN
+        if not np.count_nonzero(known):
+            return
+        page_ids = page_ids[known]
+        others = np.zeros(len(page_ids), dtype=np.int64)
+        if same_as is not None:
+            others = self._serials[same_as[known] // self._page_size]
+        self._serials[page_ids] = UNKNOWN
+        self._changes.append(Removed(page_ids, others))
+
+    def take_changes(self) -> tuple[Change, ...]:
+        """Those since the last call."""
+        changes, self._changes = tuple(self._changes), []
+        return changes
+
+    def restart(
+        self,
+        tree: PrefixTree,
+        columns: RowTable,
+        filled_by: NDArray[np.int64],
+    ) -> None:
+        """Number the pages of the tree anew, as the only changes; rows note theirs again."""
+        self._serials[:] = UNKNOWN
+        self._next_serial = 1
+        self._changes = []
+        self.rewrite_due = False
+        columns.num_noted_pages[:] = columns.num_tree_pages
+        page_size = self._page_size
+        runs: list[PrefixNode] = []
+        parents: list[int] = []
+        salts: list[tuple[int, str]] = []
+        last_serial_of: dict[PrefixNode, int] = {}
+        at = 1
+        for node in tree.nodes():  # parents first
+            if node.parent is None:
+                last_serial_of[node] = NO_PARENT
+                continue
+            if isinstance(node.parent, SaltedRoot) and node.parent.salt:
+                salts.append((at - 1, node.parent.salt))
+            runs.append(node)
+            parents.append(last_serial_of[node.parent])
+            at += node.num_pages
+            last_serial_of[node] = at - 1
+        if not runs:
+            return
+        page_ids = np.frombuffer(b"".join(run.locs for run in runs), dtype=np.int32) // page_size
+        ids = np.frombuffer(b"".join(run.ids for run in runs), dtype=np.int32)
+        counts = np.array([run.num_pages for run in runs])
+        serials = np.arange(1, at)
+        before = serials - 1
+        before[np.cumsum(counts) - counts] = parents
+        self._serials[page_ids] = serials
+        self._next_serial = at
+        self._changes.append(
+            Filled(
+                1,
+                page_ids,
+                before,
+                filled_by[page_ids],
+                ids.reshape(-1, page_size),
+                tuple(salts),
+            )
+        )
+
+
+def _salts(rows: RowIndexes, starts: RowIndexes, columns: RowTable) -> tuple[tuple[int, str], ...]:
+    """Salts of the rows that begin at `starts`, where they have one."""
+    return tuple(
+        (start, req.submission.cache_salt)
+        for idx, start in zip(rows.tolist(), starts.tolist(), strict=True)
+        if (req := columns.req[idx]) is not None and req.submission.cache_salt
+    )
