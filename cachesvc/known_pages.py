@@ -42,36 +42,33 @@ class KnownPages:
         """Note full pages of known ids that these rows have beyond those noted. A few calls of
         numpy, however many rows.
         """
-        page_size = self._page_size
+        page_size, locs = self._page_size, page_table.locs
         ends = np.minimum(columns.cached_len[rows], columns.known_len[rows]) // page_size
         begins = columns.num_noted_pages[rows]
-        new = ends > begins
-        if not np.count_nonzero(new):
+        new = np.flatnonzero(ends > begins)
+        if not len(new):
             return
-        rows, begins, ends = rows[new], begins[new], ends[new]
-        columns.num_noted_pages[rows] = ends
-        counts = ends - begins
-        starts = np.cumsum(counts) - counts
-        row_of = rows.repeat(counts)
-        page_indexes = np.arange(len(row_of)) - (starts - begins).repeat(counts)
-        page_ids = page_table.locs[row_of, page_indexes * page_size] // page_size
-        serials = np.arange(self._next_serial, self._next_serial + len(row_of))
-        parents = serials - 1
-        before = page_table.locs[rows, np.maximum(begins - 1, 0) * page_size] // page_size
-        parents[starts] = np.where(begins > 0, self._serials[before], NO_PARENT)
-        positions = (page_indexes * page_size)[:, None] + self._offsets
-        self._serials[page_ids] = serials
-        self._next_serial += len(serials)
-        self._changes.append(
-            Filled(
-                int(serials[0]),
-                page_ids,
-                parents,
-                filled_by[page_ids],
-                columns.ids[row_of[:, None], positions],
-                _salts(rows[begins == 0], starts[begins == 0], columns),
+        row_of, page_indexes, ends = rows[new], begins[new], ends[new]
+        columns.num_noted_pages[row_of] = ends
+        counts = ends - page_indexes
+        if np.maximum.reduce(counts) > 1:  # some row has more than its next one
+            row_of = row_of.repeat(counts)
+            bounds = zip(page_indexes.tolist(), ends.tolist(), strict=True)
+            page_indexes = np.concatenate(
+                [np.arange(begin, end, dtype=np.int32) for begin, end in bounds]
             )
-        )
+        positions = page_indexes * page_size
+        page_ids = locs[row_of, positions] // page_size
+        serials = np.arange(self._next_serial, self._next_serial + len(page_ids))
+        self._next_serial += len(page_ids)
+        self._serials[page_ids] = serials
+        parents = self._serials[locs[row_of, np.maximum(positions - page_size, 0)] // page_size]
+        firsts = np.flatnonzero(page_indexes == 0)
+        parents[firsts] = NO_PARENT
+        ids = columns.ids[row_of[:, None], positions[:, None] + self._offsets]
+        salts = _salts(firsts, row_of, columns) if len(firsts) else ()
+        fills = filled_by[page_ids]
+        self._changes.append(Filled(int(serials[0]), page_ids, parents, fills, ids, salts))
 
     def note_removed(self, first_locs: Int32Array, same_as: Int32Array | None = None) -> None:
         """Pages are free, or those of row that goes on with `same_as` instead, first locs of pages
@@ -143,10 +140,12 @@ class KnownPages:
         )
 
 
-def _salts(rows: RowIndexes, starts: RowIndexes, columns: RowTable) -> tuple[tuple[int, str], ...]:
-    """Salts of the rows that begin at `starts`, where they have one."""
+def _salts(
+    firsts: RowIndexes, row_of: RowIndexes, columns: RowTable
+) -> tuple[tuple[int, str], ...]:
+    """Of the pages `firsts` of rows, where they have one."""
     return tuple(
-        (start, req.submission.cache_salt)
-        for idx, start in zip(rows.tolist(), starts.tolist(), strict=True)
+        (nth, req.submission.cache_salt)
+        for nth, idx in zip(firsts.tolist(), row_of[firsts].tolist(), strict=True)
         if (req := columns.req[idx]) is not None and req.submission.cache_salt
     )

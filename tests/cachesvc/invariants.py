@@ -17,6 +17,8 @@ from tests.cachesvc.builders import locs_of
 from tests.cachesvc.fake_runner import digest_of
 
 if TYPE_CHECKING:
+    from cachesvc.manager import CacheManager
+    from tests.cachesvc.fake_runner import FakeRunner
     from tests.cachesvc.world import World
 
 
@@ -83,11 +85,10 @@ def cached_pages_hold_their_prefix(world: World) -> None:
     """
     runner, stream = world.wire.runner, world.core.stream
     if runner.boot_id == stream.boot_id and runner.last_manager_id == stream.manager_id:
-        adopted_pages_hold_their_prefix(world)
+        pages_hold_their_prefix(world.manager, runner)
 
 
-def adopted_pages_hold_their_prefix(world: World) -> None:
-    runner, manager = world.wire.runner, world.manager
+def pages_hold_their_prefix(manager: CacheManager, runner: FakeRunner) -> None:
     page_size, kv = manager.page_size, runner.memory.kv
     for node in manager.tree.nodes():
         if not node.locs:

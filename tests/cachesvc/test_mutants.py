@@ -6,8 +6,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.cachesvc import page_mutants, request_mutants, stream_mutants, tree_mutants
-from tests.cachesvc.directed_histories import HISTORIES, History
+from tests.cachesvc import (
+    journal_mutants,
+    page_mutants,
+    request_mutants,
+    stream_mutants,
+    tree_mutants,
+)
+from tests.cachesvc.directed_histories import History
+from tests.cachesvc.journal_histories import HISTORIES
 from tests.cachesvc.machine import ManagerMachine
 from tests.cachesvc.mutants import Mutant
 from tests.cachesvc.tree_machine import TreeMachine
@@ -15,6 +22,7 @@ from tests.cachesvc.tree_machine import TreeMachine
 MUTANTS = [
     *request_mutants.MUTANTS,
     *stream_mutants.MUTANTS,
+    *journal_mutants.MUTANTS,
     *page_mutants.MUTANTS,
     *tree_mutants.MUTANTS,
 ]
