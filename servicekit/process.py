@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import uvloop
 
 from servicekit.config import read_settings
 from servicekit.errors import FatalError, SetupError
 from servicekit.logs import configure_logs
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ServiceConfig(Protocol):
@@ -27,8 +30,10 @@ def run_service(
     name: str, description: str, kind: type[C], serve: Callable[[C], Awaitable[None]]
 ) -> None:
     """Run `serve` with the command line's settings until it returns. Exits 2 on a
-    SetupError, 1 on a FatalError.
+    SetupError, 1 on a FatalError; 0 on a signal that comes before `serve` takes signals itself.
     """
+    for number in STOP_SIGNALS:  # process 1 of a container would not hear them, by default
+        signal.signal(number, lambda *_: sys.exit(0))
     try:
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)
@@ -46,9 +51,18 @@ async def _awaited(work: Awaitable[None]) -> None:
         await work
     finally:  # a signal that comes late finds us done: by default it would kill us on our way out
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
+
+
+def end_at_once() -> NoReturn:
+    """End the process, exit code 0, though a thread does what cannot be interrupted: the ordinary
+    end would wait for it. The caller gave back what outlives a process: sockets, locks.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
 
 
 def require_at_least(name: str, value: float, least: float) -> None:
