@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, Protocol, TypeVar
 
@@ -21,6 +23,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class ServiceConfig(Protocol):
     @property
     def log_level(self) -> str: ...
+    @property
+    def parent_fd(self) -> int | None: ...
 
 
 C = TypeVar("C", bound=ServiceConfig)
@@ -30,13 +34,17 @@ def run_service(
     name: str, description: str, kind: type[C], serve: Callable[[C], Awaitable[None]]
 ) -> None:
     """Run `serve` with the command line's settings until it returns. Exits 2 on a
-    SetupError, 1 on a FatalError; 0 on a signal that comes before `serve` takes signals itself.
+    SetupError, 1 on a FatalError; 0 on a signal, or the end of the
+    parent, that comes before `serve` takes signals itself.
     """
     for number in STOP_SIGNALS:  # process 1 of a container would not hear them, by default
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, _leave)
     try:
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)
+        if config.parent_fd is not None:
+            watching = threading.Thread(target=_leave_with, args=(config.parent_fd,), daemon=True)
+            watching.start()
         uvloop.run(_awaited(serve(config)))
     except SetupError as error:
         sys.stderr.write(f"{name}: {error}\n")
@@ -44,6 +52,17 @@ def run_service(
     except FatalError as error:
         sys.stderr.write(f"{name}: {error}\n")
         sys.exit(1)
+
+
+def _leave(*_: object) -> NoReturn:
+    sys.exit(0)
+
+
+def _leave_with(parent_fd: int) -> None:
+    """End the process with its parent while `serve` imports what it needs, which may be long."""
+    select.select([parent_fd], [], [])
+    if signal.getsignal(signal.SIGTERM) is _leave:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _awaited(work: Awaitable[None]) -> None:

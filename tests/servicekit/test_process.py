@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from servicekit.process import STOP_SIGNALS, require_at_least, run_service
 class Settings:
     num_pages: int = setting("pages", 8)
     log_level: str = setting("level", "info")
+    parent_fd: int | None = setting("pipe", None)
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +85,23 @@ def test_a_signal_before_it_takes_signals_itself_ends_it_well(
     with pytest.raises(SystemExit) as caught:
         run_service("pagesvc", "Pages.", Settings, serve)
     assert caught.value.code == 0
+
+
+def test_the_end_of_the_parent_before_it_takes_signals_itself_ends_it_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A runner whose parent was killed went on to import torch, however long that took."""
+    parent_fd, own_fd = os.pipe()
+
+    async def serve(config: Settings) -> None:
+        os.close(own_fd)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("sys.argv", ["pagesvc", "--parent-fd", str(parent_fd)])
+    with pytest.raises(SystemExit) as caught:
+        run_service("pagesvc", "Pages.", Settings, serve)
+    assert caught.value.code == 0
+    os.close(parent_fd)
 
 
 def test_an_unknown_setting_is_one_sentence(
