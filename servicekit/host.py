@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from servicekit.errors import SetupError
+from servicekit.health_service import HealthService
 from servicekit.socket_lock import SocketLock
 from servicekit.status import StatusInterceptor
 from servicekit.tls import Tls
@@ -71,7 +72,7 @@ class ServiceHost:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
-        self._health = health.aio.HealthServicer()
+        self._health = HealthService()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc_server)
         reflected = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(reflected, self.grpc_server)
@@ -83,12 +84,12 @@ class ServiceHost:
         signal, and PARENT_GONE_GRACE_S later as a second. Errors: SetupError when the address is
         taken.
         """
-        await self.open()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT):  # first: one that came later left a socket
             loop.add_signal_handler(number, self._on_signal)
         if parent_fd is not None:
             loop.add_reader(parent_fd, self._on_parent_gone, parent_fd)
+        await self.open()
 
     async def open(self) -> None:
         """Take the address and answer on it, health NOT_SERVING. Errors: as `start`."""
@@ -177,6 +178,7 @@ class ServiceHost:
         if self._stopped:
             return
         self._stopped = True
+        self._health.end_watches()
         stopping = asyncio.ensure_future(self.grpc_server.stop(NEVER_S))
         if not await self.within_grace(stopping, grace_s) and cut is not None:
             cut()

@@ -199,6 +199,20 @@ class TestASignal:
             assert (await call).num_pages == 7
             await stopping
 
+    async def test_whoever_watches_health_is_told_and_holds_nothing_up(
+        self, host: ServiceHost
+    ) -> None:
+        await host.start()
+        await host.set_serving(serving=True)
+        async with grpc.aio.insecure_channel(host.listen) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            await host.drain()
+            assert (await watch.read()).status == NOT_SERVING
+            await asyncio.wait_for(host.stop(3600), 20)
+            assert (await watch.read()).status == NOT_SERVING
+            assert await watch.read() is grpc.aio.EOF
+
     async def test_a_second_signal_ends_the_grace(self, host: ServiceHost) -> None:
         slow = Slow()
         cache_pb2_grpc.add_CacheServiceServicer_to_server(slow, host.grpc_server)
