@@ -14,7 +14,9 @@ from servicekit.health_check import is_serving
 from tests.e2e.system import free_port
 
 MODULES = {"gateway": "gateway", "cachesvc": "cachesvc", "runnersvc": "runnersvc.fake"}
-SLOW = ("--step-ms", "20", "--tokens", "65")  # answers that take as long as a test wants
+TOKEN_ID = 65
+# Answers of that token alone, which take as long as a test wants.
+SLOW = ("--step-ms", "20", "--tokens", str(TOKEN_ID))
 POLL_S = 0.03
 
 

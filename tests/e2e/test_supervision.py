@@ -11,20 +11,28 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import grpc
 import pytest
-from pagewire.v1 import cache_pb2, cache_pb2_grpc
+from pagewire.v1 import cache_pb2, cache_pb2_grpc, inference_pb2_grpc
 
 from servicekit.health_check import Health, health_of, is_serving
 from tests.cachesvc.rpc import channel_to
 from tests.e2e.open_streams import open_streams
-from tests.e2e.served import POLL_S, Served, names_in, until
+from tests.e2e.served import POLL_S, TOKEN_ID, Served, names_in, until
+from tests.e2e.system import greedy, ids_of
 
 GONE_S = 10  # within which nothing is left of a parent that was killed
 
 
 @pytest.fixture
 def served(tiny_dir: Path, tmp_path: Path) -> Served:
+    """Its grace period is short."""
     return Served(tiny_dir, tmp_path / "sockets", "--grace-s", "1")
+
+
+@pytest.fixture
+def patient(tiny_dir: Path, tmp_path: Path) -> Served:
+    return Served(tiny_dir, tmp_path / "sockets", "--grace-s", "60")
 
 
 def start(process: subprocess.Popen[str]) -> None:
@@ -53,10 +61,12 @@ async def until_idle(served: Served) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def test_each_child_that_dies_is_started_again_alone(served: Served) -> None:
+async def test_each_child_that_dies_is_started_again_alone(patient: Served) -> None:
     """The gateway in mid-answer, as in the last part of case 10.3: the manager cancels its
-    requests, and its ports are free at once for its successor.
+    requests, and its ports are free at once for its successor. The runner once more while `serve`
+    waits for an answer to end: that was cut at once.
     """
+    served = patient
     with served.running() as process:
         await asyncio.to_thread(start, process)
         pids = served.pids()
@@ -76,7 +86,13 @@ async def test_each_child_that_dies_is_started_again_alone(served: Served) -> No
         lines = served.log.splitlines()
         for name in pids:
             assert sum(said.format(name) in line for line in lines) == 1
-        process.terminate()
+        async with grpc.aio.insecure_channel(served.address) as channel:
+            call = inference_pb2_grpc.InferenceServiceStub(channel).Generate(greedy([1, 2], 60))
+            await call.read()
+            process.terminate()
+            await asyncio.to_thread(until, lambda: not is_serving(served.admin_address))
+            os.kill(served.pids()["runnersvc"], signal.SIGKILL)
+            assert await ids_of(call) == [TOKEN_ID] * 60
         assert await asyncio.to_thread(process.wait) == 0
     assert names_in(served.socket_dir) == []
     assert served.pids() == {}
