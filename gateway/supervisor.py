@@ -72,6 +72,11 @@ class Supervisor:
         return f"unix:{self.socket_dir}/cache.sock"
 
     @property
+    def _journal(self) -> Path:
+        """What a manager that is started again takes over from the one before."""
+        return self.socket_dir / "journal"
+
+    @property
     def runner_address(self) -> str:
         return f"unix:{self.socket_dir}/runner.sock"
 
@@ -84,6 +89,7 @@ class Supervisor:
         if config.admin != NO_ADMIN:
             gateway += ["--admin", config.admin]
         cachesvc = ["--listen", self.cache_address, "--runner", self.runner_address]
+        cachesvc += ["--journal", str(self._journal)]
         runnersvc = ["--listen", self.runner_address]
         if self._runner_arguments:
             runnersvc += self._runner_arguments
@@ -171,7 +177,7 @@ class Supervisor:
             await self._end(child, max(kill_at_s - time.monotonic(), LEAST_END_S))
         os.close(self._parent_fd)
         os.close(self._own_fd)
-        self._remove_sockets()
+        self._remove_left()
 
     async def _end(self, child: Child, within_s: float) -> None:
         """Have it end within `within_s` seconds, or sooner when hastened."""
@@ -190,15 +196,16 @@ class Supervisor:
             child.kill()
         await ending
 
-    def _remove_sockets(self) -> None:
-        """Those that a killed child left."""
+    def _remove_left(self) -> None:
+        """Sockets that a killed child left, and the journal: its pages ended with the runner."""
         if self._own_dir:
             shutil.rmtree(self.socket_dir, ignore_errors=True)
             return
-        for address in (self._config.admin, self.cache_address, self.runner_address):
-            if address.startswith("unix:"):
-                with contextlib.suppress(PathInUseError):  # it is another's by now
-                    remove_left(Path(address.removeprefix("unix:")))
+        addresses = (self._config.admin, self.cache_address, self.runner_address)
+        sockets = [Path(one.removeprefix("unix:")) for one in addresses if one.startswith("unix:")]
+        for path in (*sockets, self._journal):
+            with contextlib.suppress(PathInUseError):  # it is another's by now
+                remove_left(path)
 
     def hasten(self) -> None:
         """Wait no longer for answers: each child gets a second signal when it is its turn to end,

@@ -69,6 +69,10 @@ class Served:
             if mark in (line := _read(path)) and here in line
         }
 
+    def left(self) -> list[str]:
+        """In the directory of the sockets. A journal does no harm: it is another runner's."""
+        return [name for name in names_in(self.socket_dir) if name != "journal"]
+
     def until_serving(self) -> None:
         until(lambda: is_serving(self.admin_address))
 

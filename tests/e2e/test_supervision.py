@@ -126,7 +126,7 @@ async def test_case_10_3_and_10_8_a_serve_that_dies_takes_all_with_it(
             async with asyncio.timeout(GONE_S):
                 assert len(await streams.ends()) == 6
                 await asyncio.to_thread(served.until_gone)
-    assert names_in(served.socket_dir) == []
+    assert served.left() == []
     with served.running() as process:
         await asyncio.to_thread(start, process)
         async with open_streams(served.address, served.http_address) as streams:
@@ -152,5 +152,5 @@ async def test_case_10_3_a_serve_killed_while_weights_load_takes_all_with_it(
         process.kill()
         async with asyncio.timeout(GONE_S):
             await asyncio.to_thread(served.until_gone)
-    assert names_in(served.socket_dir) == []
+    assert served.left() == []
     assert 'event="ends before the model is loaded"' in served.log
