@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
-from gateway.model_name import resolve
-from gateway.serve_config import NO_HTTP, ServeConfig
-from gateway.supervisor import Supervisor
-from servicekit.config import read_settings
 from servicekit.errors import FatalError, PagewireError, SetupError
-from servicekit.logs import configure_logs
 
 USAGE = """usage: pagewire COMMAND
 
@@ -82,57 +74,9 @@ def _fetch(arguments: list[str]) -> None:
 
 
 def _serve(arguments: list[str]) -> None:
-    model = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    config = read_settings(
-        ServeConfig,
-        arguments if model is None else arguments[1:],
-        prog="pagewire serve MODEL",
-        description="Serve a model: gateway, cachesvc and runnersvc on this machine.",
-    )
-    if model is None:
-        raise SetupError("which model? pagewire serve MODEL, a directory or a hub name")
-    configure_logs("pagewire", config.log_level)
-    asyncio.run(_run_server(resolve(model), config))
+    from gateway.serve_command import run
 
-
-async def _run_server(model_dir: Path, config: ServeConfig) -> None:
-    """Start, say when ready, stop on a signal or when a service ends; a second signal hastens."""
-    began = time.monotonic()
-    supervisor = Supervisor(model_dir, config)
-    stop_asked = asyncio.Event()
-
-    def on_signal() -> None:
-        if stop_asked.is_set():
-            supervisor.hasten()
-        stop_asked.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
-
-    async def serve() -> None:
-        await supervisor.start()
-        await supervisor.until_ready()
-        sys.stdout.write(
-            f"ready at {_addresses(config)} after {time.monotonic() - began:.1f} s, Ctrl-C stops\n"
-        )
-        sys.stdout.flush()
-        await supervisor.watch()
-
-    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stop_asked.wait())
-    try:
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if serving.done():
-            serving.result()  # raises why it ended
-    finally:
-        serving.cancel()
-        await supervisor.stop()
-
-
-def _addresses(config: ServeConfig) -> str:
-    if config.http == NO_HTTP:
-        return config.listen
-    scheme = "http" if config.tls_cert is None else "https"
-    return f"{config.listen} (gRPC) and {scheme}://{config.http} (OpenAI)"
+    run(arguments)
 
 
 def _generate(arguments: list[str]) -> None:

@@ -88,6 +88,11 @@ class LiveRequests:
             (ids.cancelled if was_live else ids.unknown).append(request_id)
         return ids
 
+    def end_all(self, why: PagewireError) -> None:
+        """Ends those of all callers with `why`."""
+        for live in list(self._live.values()):
+            live.end(why)
+
     def _checked(self, request_id: str) -> str:
         if len(request_id) > MAX_REQUEST_ID_CHARS:
             raise InvalidArgument(

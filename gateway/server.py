@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -27,6 +28,7 @@ from gateway.service import InferenceService
 from gateway.tcp_listener import listener
 from gateway.tokenizer import Tokenizer
 from gateway.totals import Totals
+from servicekit.errors import Reason, Unavailable
 from servicekit.host import ServiceHost
 from servicekit.model_dir import fingerprint
 from servicekit.reader_patience import MAX_STALL_S
@@ -89,7 +91,7 @@ async def serve(config: GatewayConfig) -> None:
         http = HttpServer(http_socket, app, front.cut, tls)
     async with admin_port(config, client, intake, host) as hosts:
         await host.start(config.parent_fd)
-        await _serve_until_stop(config, client, changed, hosts, http)
+        await _serve_until_stop(config, client, changed, hosts, http, live)
 
 
 async def _serve_until_stop(
@@ -98,8 +100,11 @@ async def _serve_until_stop(
     changed: asyncio.Event,
     hosts: list[ServiceHost],
     http: HttpServer | None,
+    live: LiveRequests,
 ) -> None:
-    """The first of `hosts` is the public one; the others have their health from here alone."""
+    """The first of `hosts` is the public one; the others have their health from here alone. `live`
+    are told when there is no more time.
+    """
 
     async def publish_health() -> None:
         while True:
@@ -118,7 +123,8 @@ async def _serve_until_stop(
     finally:
         for each in hosts:
             await each.drain()
-        ends = [host.stop(config.grace_s)]
+        no_time = Unavailable(Reason.DRAINING, "the server stops: send the request to another one")
+        ends = [host.stop(config.grace_s, partial(live.end_all, no_time))]
         if http is not None:
             ends.append(http.stop(host.within_grace, config.grace_s))
         await asyncio.gather(*ends)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+import structlog
 from pagewire.v1 import runner_pb2_grpc
 
 from runnersvc.executor import ExecutesPlans
@@ -18,9 +19,13 @@ from servicekit.errors import FatalError
 from servicekit.host import ServiceHost
 from servicekit.metrics import metrics_endpoint
 from servicekit.plan import RunnerDescription
+from servicekit.process import end_at_once
+
+log = structlog.get_logger()
 
 SERVICE_NAME = "pagewire.v1.RunnerService"
 STREAM_END_S = 1.0  # for the last answers to be written
+STEP_END_S = 1.0  # for the device to be done with what was accepted
 
 Load: TypeAlias = Callable[[], tuple[ExecutesPlans, RunnerDescription]]
 
@@ -39,7 +44,8 @@ class ServingConfig(Protocol):
 
 
 async def serve_model(config: ServingConfig, load: Load) -> None:
-    """Run until SIGTERM; `load` is called on a thread of its own once the address answers.
+    """Run until SIGTERM; `load` is called on a thread of its own once the address answers. The
+    process ends here when that thread, or a step, does not end with the rest.
 
     Errors: SetupError when an address is taken, or what `load` raises; FatalError when a plan
     failed while it was executed.
@@ -50,19 +56,23 @@ async def serve_model(config: ServingConfig, load: Load) -> None:
     await host.start(config.parent_fd)
     try:
         async with metrics_endpoint(config.metrics, lambda: collected(service.runner)):
-            await _serve_loaded(service, host, config, load)
+            done = await _serve_loaded(service, host, config, load)
     finally:
         await host.stop(0)
+    if not done:
+        end_at_once()
 
 
 async def _serve_loaded(
     service: RunnerService, host: ServiceHost, config: ServingConfig, load: Load
-) -> None:
+) -> bool:
+    """Whether no thread works any more."""
     stop = asyncio.create_task(host.wait_for_stop())
     loading = asyncio.create_task(asyncio.to_thread(load))
     await asyncio.wait((stop, loading), return_when=asyncio.FIRST_COMPLETED)
     if not loading.done():
-        return
+        log.info("ends before the model is loaded")
+        return False
     model, description = loading.result()
     runner = Runner(model, description)
     service.load(runner)
@@ -74,4 +84,10 @@ async def _serve_loaded(
     await host.within_grace(asyncio.create_task(service.ended()), config.grace_s)
     await service.drain()
     await host.stop(STREAM_END_S)
-    runner.stop()
+    stopping = asyncio.create_task(asyncio.to_thread(runner.stop))
+    await asyncio.wait((stopping,), timeout=STEP_END_S)
+    if not stopping.done():
+        log.warning("ends before the last step did")
+        return False
+    stopping.result()
+    return True

@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from servicekit.errors import SetupError
+from servicekit.health_service import HealthService
 from servicekit.socket_lock import SocketLock
 from servicekit.status import StatusInterceptor
 from servicekit.tls import Tls
@@ -24,6 +25,8 @@ from servicekit.tls import Tls
 log = structlog.get_logger()
 
 NEVER_S = 1e9
+PARENT_GONE_GRACE_S = 3.0  # nobody is left to say when to stop waiting
+CUT_S = 1.0  # for calls that were cut to say so
 GIL_SWITCH_INTERVAL_S = (
     5e-5  # the default of 5 ms turns a 0.3 ms round trip into 5 ms beside one busy thread
 )
@@ -69,7 +72,7 @@ class ServiceHost:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
-        self._health = health.aio.HealthServicer()
+        self._health = HealthService()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc_server)
         reflected = (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(reflected, self.grpc_server)
@@ -78,14 +81,15 @@ class ServiceHost:
         """Open, and take the signals of the process.
 
         `parent_fd` is the reading end of a pipe that the parent holds: its end counts as a first
-        signal. Errors: SetupError when the address is taken.
+        signal, and PARENT_GONE_GRACE_S later as a second. Errors: SetupError when the address is
+        taken.
         """
-        await self.open()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT):  # first: one that came later left a socket
             loop.add_signal_handler(number, self._on_signal)
         if parent_fd is not None:
             loop.add_reader(parent_fd, self._on_parent_gone, parent_fd)
+        await self.open()
 
     async def open(self) -> None:
         """Take the address and answer on it, health NOT_SERVING. Errors: as `start`."""
@@ -134,9 +138,11 @@ class ServiceHost:
             await self._health.set(name, codes.SERVING if serving else codes.NOT_SERVING)
 
     def _on_parent_gone(self, parent_fd: int) -> None:
-        asyncio.get_running_loop().remove_reader(parent_fd)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(parent_fd)
         log.warning("parent gone")
         self._stop_asked.set()
+        loop.call_later(PARENT_GONE_GRACE_S, self._stop_hastened.set)
 
     def _on_signal(self) -> None:
         (self._stop_hastened if self._stop_asked.is_set() else self._stop_asked).set()
@@ -162,17 +168,22 @@ class ServiceHost:
         hastened.cancel()
         return ending.done()
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float, cut: Callable[[], object] | None = None) -> None:
         """Let calls in flight run for `grace_s` seconds, or until a second signal; then end them
-        and give the address back.
+        and give the address back. Before they are ended, `cut` may have them end by themselves,
+        within CUT_S.
 
         Safe to call again.
         """
         if self._stopped:
             return
         self._stopped = True
+        self._health.end_watches()
         stopping = asyncio.ensure_future(self.grpc_server.stop(NEVER_S))
-        if not await self.within_grace(stopping, grace_s):
+        if not await self.within_grace(stopping, grace_s) and cut is not None:
+            cut()
+            await asyncio.wait((stopping,), timeout=CUT_S)
+        if not stopping.done():
             stopping.cancel()  # two stops at once race in grpc.aio, to a segmentation fault
             await asyncio.gather(stopping, return_exceptions=True)
             await self.grpc_server.stop(0)

@@ -20,7 +20,7 @@ class PathLock:
         """Take it, making the directory (mode 0700) where it is missing. Errors: PathInUseError;
         OSError when the file of the lock cannot be made.
         """
-        self._lock_path = path.with_name(path.name + ".lock")
+        self._lock_path = _lock_path_of(path)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fd = self._lock()
 
@@ -46,3 +46,17 @@ class PathLock:
         """Remove the file of the lock, then let go."""
         self._lock_path.unlink(missing_ok=True)
         os.close(self._fd)
+
+
+def remove_left(path: Path) -> None:
+    """Remove `path` and the file of its lock, if a killed owner left either. Errors: PathInUseError
+    while another process owns it.
+    """
+    if path.exists() or _lock_path_of(path).exists():
+        lock = PathLock(path)
+        path.unlink(missing_ok=True)
+        lock.release()
+
+
+def _lock_path_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import uvloop
 
@@ -14,10 +17,14 @@ from servicekit.config import read_settings
 from servicekit.errors import FatalError, SetupError
 from servicekit.logs import configure_logs
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 class ServiceConfig(Protocol):
     @property
     def log_level(self) -> str: ...
+    @property
+    def parent_fd(self) -> int | None: ...
 
 
 C = TypeVar("C", bound=ServiceConfig)
@@ -27,11 +34,17 @@ def run_service(
     name: str, description: str, kind: type[C], serve: Callable[[C], Awaitable[None]]
 ) -> None:
     """Run `serve` with the command line's settings until it returns. Exits 2 on a
-    SetupError, 1 on a FatalError.
+    SetupError, 1 on a FatalError; 0 on a signal, or the end of the
+    parent, that comes before `serve` takes signals itself.
     """
+    for number in STOP_SIGNALS:  # process 1 of a container would not hear them, by default
+        signal.signal(number, _leave)
     try:
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)
+        if config.parent_fd is not None:
+            watching = threading.Thread(target=_leave_with, args=(config.parent_fd,), daemon=True)
+            watching.start()
         uvloop.run(_awaited(serve(config)))
     except SetupError as error:
         sys.stderr.write(f"{name}: {error}\n")
@@ -41,14 +54,34 @@ def run_service(
         sys.exit(1)
 
 
+def _leave(*_: object) -> NoReturn:
+    sys.exit(0)
+
+
+def _leave_with(parent_fd: int) -> None:
+    """End the process with its parent while `serve` imports what it needs, which may be long."""
+    select.select([parent_fd], [], [])
+    if signal.getsignal(signal.SIGTERM) is _leave:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 async def _awaited(work: Awaitable[None]) -> None:
     try:
         await work
     finally:  # a signal that comes late finds us done: by default it would kill us on our way out
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
+
+
+def end_at_once() -> NoReturn:
+    """End the process, exit code 0, though a thread does what cannot be interrupted: the ordinary
+    end would wait for it. The caller gave back what outlives a process: sockets, locks.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
 
 
 def require_at_least(name: str, value: float, least: float) -> None:

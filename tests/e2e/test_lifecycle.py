@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
 import socket
@@ -31,6 +30,7 @@ from pagewire.v1 import (
 
 from servicekit.health_check import is_serving
 from tests.e2e.neighbour import undisturbed
+from tests.e2e.served import names_in, until
 from tests.e2e.system import System, free_port, greedy, ids_of, running
 from tests.e2e.tiny_model import clear_prompt, make_tiny_model
 
@@ -58,10 +58,6 @@ async def test_sigterm_lets_a_running_answer_end_and_leaves_nothing_behind(
     assert names_in(tmp_path) == ["cachesvc.log", "gateway.log", "runnersvc.log"]
 
 
-def names_in(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
-
-
 def test_health_is_serving_only_while_the_chain_behind_is_attached(
     tiny_dir: Path, tmp_path: Path
 ) -> None:
@@ -76,12 +72,6 @@ def test_health_is_serving_only_while_the_chain_behind_is_attached(
         assert is_serving(system.runner_address)
         system.start_one("cachesvc")
         system.wait_serving(system.address)
-
-
-def until(holds) -> None:
-    """Asks again until it holds; the suite's own time limit is the bound."""
-    while not holds():
-        pass
 
 
 @pytest.mark.parametrize(
@@ -263,44 +253,6 @@ def serve_tiny(
             yield serve
         finally:
             serve.kill()
-
-
-def runner_pids(socket_dir: Path) -> list[int]:
-    """Processes whose command line names this directory's runner socket as theirs."""
-    mark = f"runnersvc\0--listen\0unix:{socket_dir}/".encode()
-    return [
-        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if mark in read(path)
-    ]
-
-
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it ended meanwhile
-        return b""
-
-
-def test_pagewire_serve_starts_a_killed_runner_again(tiny_dir: Path, tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    with serve_tiny(tiny_dir, address, tmp_path) as serve:
-        assert serve.stdout is not None
-        serve.stdout.readline()
-        (pid,) = runner_pids(tmp_path)
-        os.kill(pid, signal.SIGKILL)
-        asked = run("gateway.cli", "generate", "hello", "--address", address, "--max-tokens", "5")
-        assert "5 tokens in, 5 out" in asked.stderr
-        assert runner_pids(tmp_path) != [pid]
-        serve.terminate()
-        assert serve.wait(timeout=30) == 0
-
-
-def test_no_service_outlives_a_killed_parent(tiny_dir: Path, tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    with serve_tiny(tiny_dir, address, tmp_path) as serve:
-        assert serve.stdout is not None
-        serve.stdout.readline()
-        serve.kill()
-    until(lambda: not runner_pids(tmp_path) and not is_serving(address))
 
 
 @pytest.mark.parametrize("taken", ["--listen", "--http"])

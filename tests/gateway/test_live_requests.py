@@ -8,7 +8,14 @@ import pytest
 
 from gateway.caller import is_called_by
 from gateway.live_requests import CancelledIds, LiveRequests
-from servicekit.errors import AlreadyExists, Cancelled, InvalidArgument, Reason
+from servicekit.errors import (
+    AlreadyExists,
+    Cancelled,
+    InvalidArgument,
+    PagewireError,
+    Reason,
+    Unavailable,
+)
 
 
 def test_a_name_is_taken_while_its_answer_is_under_way_and_free_afterwards() -> None:
@@ -90,3 +97,14 @@ def test_case_8_3_a_cancelled_name_is_free_at_once_and_its_end_leaves_the_succes
     successor.__exit__(None, None, None)
     with live.claimed("x"):
         pass
+
+
+def test_all_are_ended_with_what_there_is_to_say() -> None:
+    live, why = LiveRequests(), Unavailable(Reason.DRAINING, "the server stops")
+    told: list[PagewireError] = []
+    with live.claimed("a") as one, live.claimed("b") as other:
+        one.ends_by(lambda given: told.append(given) is None)
+        live.end_all(why)
+        assert told == [why]
+        with pytest.raises(Unavailable):  # its prompt was not tokenized yet
+            other.ends_by(lambda given: True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,27 @@ async def execute_two_plans(stub: runner_pb2_grpc.RunnerServiceAsyncStub) -> Non
     assert second.refusal.reason == pb.REFUSAL_REASON_CACHED_LEN, "the real rules"
     read = await stub.ReadPageTable(pb.ReadPageTableRequest(table_idx=0, num_positions=5))
     assert (list(read.locs), read.last_executed) == ([0, 1, 2, 3, 32], 1)
+
+
+async def test_a_step_that_does_not_end_does_not_hold_it_up() -> None:
+    with socket_address() as address:
+        command = [sys.executable, "-m", "runnersvc.fake", "--listen", address, *SMALL]
+        command += ["--fingerprint", "tiny", "--step-ms", "3600000", "--grace-s", "0"]
+        process = await asyncio.create_subprocess_exec(*command)
+        while not await asyncio.to_thread(is_serving, address):
+            assert process.returncode is None
+        async with channel_to(address) as channel:
+            stub = runner_pb2_grpc.RunnerServiceStub(channel)
+            call = stub.Execute()
+            attach = pb.Attach(protocol_version=1, manager_id="manager-1", model_fingerprint="tiny")
+            await call.write(pb.ExecuteRequest(attach=attach))
+            await call.read()
+            await call.write(pb.ExecuteRequest(plan=encode_plan(prefill())))
+            assert await asyncio.to_thread(is_serving, address)  # by now it has the plan
+            process.terminate()
+            assert await process.wait() == 0
+        directory = Path(address.removeprefix("unix:")).parent
+        assert await asyncio.to_thread(os.listdir, directory) == []
 
 
 def test_it_never_imports_torch() -> None:

@@ -199,6 +199,20 @@ class TestASignal:
             assert (await call).num_pages == 7
             await stopping
 
+    async def test_whoever_watches_health_is_told_and_holds_nothing_up(
+        self, host: ServiceHost
+    ) -> None:
+        await host.start()
+        await host.set_serving(serving=True)
+        async with grpc.aio.insecure_channel(host.listen) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            await host.drain()
+            assert (await watch.read()).status == NOT_SERVING
+            await asyncio.wait_for(host.stop(3600), 20)
+            assert (await watch.read()).status == NOT_SERVING
+            assert await watch.read() is grpc.aio.EOF
+
     async def test_a_second_signal_ends_the_grace(self, host: ServiceHost) -> None:
         slow = Slow()
         cache_pb2_grpc.add_CacheServiceServicer_to_server(slow, host.grpc_server)
@@ -236,11 +250,31 @@ class TestASignal:
         assert await asyncio.wait_for(waiting, 20) is False
         never.cancel()
 
+    async def test_calls_are_told_before_they_are_ended(self, host: ServiceHost) -> None:
+        slow = Slow()
+        cache_pb2_grpc.add_CacheServiceServicer_to_server(slow, host.grpc_server)
+        await host.start()
+        async with grpc.aio.insecure_channel(host.listen) as channel:
+            call = cache_pb2_grpc.CacheServiceStub(channel).GetStats(pb.GetStatsRequest())
+            await slow.called.wait()
+            await host.stop(0, slow.gate.set)
+            assert (await call).num_pages == 7
+
+    async def test_the_end_of_the_parent_is_two_signals(
+        self, host: ServiceHost, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The second was nobody's to send: streams had the whole grace period."""
+        monkeypatch.setattr("servicekit.host.PARENT_GONE_GRACE_S", 0.01)
+        parent_fd, own_fd = os.pipe()
+        await host.start(parent_fd)
+        os.close(own_fd)
+        await host.wait_for_stop()
+        never = asyncio.ensure_future(asyncio.Event().wait())
+        assert await asyncio.wait_for(host.within_grace(never, 3600), 20) is False
+        never.cancel()
+        os.close(parent_fd)
+
     async def test_what_ends_within_the_grace_is_told(self, host: ServiceHost) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         assert await host.within_grace(done, 3600)
-
-
-def test_nobody_at_an_address_is_not_serving(directory: Path) -> None:
-    assert not is_serving(f"unix:{directory / 'a.sock'}", timeout_s=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,21 +13,23 @@ import structlog
 
 from servicekit.config import setting
 from servicekit.errors import SetupError
-from servicekit.process import require_at_least, run_service
+from servicekit.process import STOP_SIGNALS, require_at_least, run_service
 
 
 @dataclass(frozen=True)
 class Settings:
     num_pages: int = setting("pages", 8)
     log_level: str = setting("level", "info")
+    parent_fd: int | None = setting("pipe", None)
 
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """A process's logs and signals outlive it nowhere but here."""
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, taken in before.items():
+        signal.signal(number, taken)
     structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
 
@@ -66,6 +70,38 @@ def test_what_keeps_it_from_serving_is_one_sentence(
 ) -> None:
     text = sentence(monkeypatch, capsys, error=SetupError("the pool is too small"))
     assert text == "pagesvc: the pool is too small\n"
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_before_it_takes_signals_itself_ends_it_well(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """It was KeyboardInterrupt with its traceback, and for process 1 of a container nothing."""
+
+    async def serve(config: Settings) -> None:
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("sys.argv", ["pagesvc"])
+    with pytest.raises(SystemExit) as caught:
+        run_service("pagesvc", "Pages.", Settings, serve)
+    assert caught.value.code == 0
+
+
+def test_the_end_of_the_parent_before_it_takes_signals_itself_ends_it_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A runner whose parent was killed went on to import torch, however long that took."""
+    parent_fd, own_fd = os.pipe()
+
+    async def serve(config: Settings) -> None:
+        os.close(own_fd)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("sys.argv", ["pagesvc", "--parent-fd", str(parent_fd)])
+    with pytest.raises(SystemExit) as caught:
+        run_service("pagesvc", "Pages.", Settings, serve)
+    assert caught.value.code == 0
+    os.close(parent_fd)
 
 
 def test_an_unknown_setting_is_one_sentence(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from servicekit.errors import SetupError
+from servicekit.path_lock import PathInUseError, remove_left
 from servicekit.socket_lock import SocketLock
 
 OWNER = """
@@ -140,3 +141,15 @@ def test_of_many_who_come_at_once_there_is_one_owner_at_a_time(tmp_path: Path) -
     assert overlaps == []
     assert owned
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_owner_left_is_removed_and_what_a_live_one_has_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.sock"
+    owner = owner_process(path)
+    with pytest.raises(PathInUseError):
+        remove_left(path)
+    assert path.is_socket()
+    kill(owner)
+    for _ in range(2):
+        remove_left(path)
+        assert list(tmp_path.iterdir()) == []
