@@ -69,10 +69,10 @@ def test_what_is_written_is_read(entries: list[Entry]) -> None:
 @settings(deadline=None)
 @given(st.lists(ENTRIES, min_size=1, max_size=3), st.data())
 def test_a_journal_that_is_cut_is_read_to_its_last_whole_entry(
-    entries: list[Entry], data: st.DataObject
+    entries: list[Entry], draws: st.DataObject
 ) -> None:
     journal = written(entries)
-    cut = data.draw(st.integers(len(encode_head(HEAD)), len(journal) - 1))
+    cut = draws.draw(st.integers(len(encode_head(HEAD)), len(journal) - 1))
     kept = decode(journal[:cut])
     assert kept.head == HEAD
     assert list(map(told, kept.entries)) == list(map(told, entries[: len(kept.entries)]))
@@ -82,11 +82,11 @@ def test_a_journal_that_is_cut_is_read_to_its_last_whole_entry(
 @settings(deadline=None)
 @given(st.lists(ENTRIES, min_size=1, max_size=3), st.data())
 def test_an_entry_with_another_bit_ends_what_is_read(
-    entries: list[Entry], data: st.DataObject
+    entries: list[Entry], draws: st.DataObject
 ) -> None:
     journal = bytearray(written(entries))
-    at = data.draw(st.integers(len(encode_head(HEAD)), len(journal) - 1))
-    journal[at] ^= 1 << data.draw(st.integers(0, 7))
+    at = draws.draw(st.integers(len(encode_head(HEAD)), len(journal) - 1))
+    journal[at] ^= 1 << draws.draw(st.integers(0, 7))
     kept = decode(bytes(journal))
     assert kept.head == HEAD
     assert len(kept.entries) < len(entries)
