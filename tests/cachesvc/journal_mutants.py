@@ -65,18 +65,6 @@ def the_journal_is_not_begun_anew_after_a_refusal(patch: Patch) -> None:
 
 
 @MUTANTS.plant
-def pages_of_another_memory_are_taken_over(patch: Patch) -> None:
-    right = adoption._check
-
-    def wrong(kept, attached):
-        if kept.head is not None:
-            kept = kept._replace(head=kept.head._replace(boot_id=attached.boot_id))
-        right(kept, attached)
-
-    patch.setattr(adoption, "_check", wrong)
-
-
-@MUTANTS.plant
 def pages_are_taken_over_from_a_runner_that_another_drove(patch: Patch) -> None:
     right = adoption._check
 
