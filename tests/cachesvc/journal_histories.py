@@ -155,6 +155,24 @@ def two_managers_take_turns() -> None:
 
 
 @history
+def another_manager_uses_the_numbers_of_plans_that_were_lost() -> None:
+    """They were written down, and say of pages what they do not hold."""
+    one = world(num_pages=12, budget=8)
+    one.submit(1, submission(1, [1] * 20, max_tokens=4))
+    one.send()
+    one.deliver_plan()
+    one.execute()
+    one.deliver_answer()
+    one.send()
+    one.send()
+    one.wire.cut()
+    one.let_a_stranger_drive(4, seed=9, num_steps=1, reads_last=True)
+    assert one.wire.runner.last_executed <= one.core.stream.last_plan_id
+    assert one.kill_the_manager() == 0
+    one.check_end()
+
+
+@history
 def managers_die_one_after_the_other() -> None:
     """Each before its first plan, with its first plan unread, and with it executed."""
     one = world(num_pages=12, budget=8)

@@ -67,6 +67,7 @@ class System:
         }
         owners = {
             "step_budget_tokens": "cachesvc",
+            "journal": "cachesvc",
             "record": "cachesvc",
             "metrics": "cachesvc",
             "max_message_bytes": "gateway",
