@@ -276,8 +276,9 @@ class Scheduler:
                 self.totals.recomputed_tokens += int(known_len - cached_len)
             else:
                 cached_len = min(req.story.admissions[0].cached_len, len(req.prompt_ids))
-                self.totals.cached_tokens += cached_len
-                self.totals.admitted_prompt_tokens += len(req.prompt_ids)
+                if not req.submission.is_again:
+                    self.totals.cached_tokens += cached_len
+                    self.totals.admitted_prompt_tokens += len(req.prompt_ids)
                 self.outputs.append(Admitted(req.session_id, req.key, cached_len))
 
     # Reading a result
