@@ -244,7 +244,6 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         self._on_change()
         load = load_of(self.core)
         for session in self._sessions.values():
-            session.log_again()
             session.tick(load)
 
     def _announce(self) -> None:

@@ -43,7 +43,7 @@ class GatewaySession:
         self.model_fingerprint = model_fingerprint  # "": any
         self.failure: PagewireError | None = None  # what ended the session
         self.last_key = 0
-        self._again = Again(0, 0)  # since the last tick
+        self._again = self._again_before = Again(0, 0)  # now, and a tick ago
         self._quiet_ticks = 0
         self._pending = pb.SessionResponse()
         self._ready = asyncio.Event()
@@ -71,6 +71,9 @@ class GatewaySession:
         """A tick of the manager passed: says how much there is to do when nothing else was said for
         a while, so that silence means something.
         """
+        if self._again == self._again_before:  # no more come
+            self.log_again()
+        self._again_before = self._again
         self._quiet_ticks += 1
         if self._quiet_ticks >= QUIET_TICKS and not self._ready.is_set():
             self._pending.load.running_requests = load.running_requests
@@ -83,7 +86,7 @@ class GatewaySession:
         self._again = Again(self._again.requests + 1, self._again.held_tokens + held_tokens)
 
     def log_again(self) -> None:
-        """One line for those that came since the last call, when any did."""
+        """One line for all that came since the last one, when any did."""
         if self._again.requests:
             log.info(
                 "requests resubmitted",
@@ -91,7 +94,7 @@ class GatewaySession:
                 requests=self._again.requests,
                 held_tokens=self._again.held_tokens,
             )
-            self._again = Again(0, 0)
+            self._again = self._again_before = Again(0, 0)
 
     def put_opened(self, *, serving: bool, runner: RunnerDescription | None) -> None:
         self._pending.opened.Clear()
