@@ -74,6 +74,13 @@ class Lost:
                 self.changed.clear()
                 await self.changed.wait()
 
+    async def until_opened(self) -> None:
+        """The client has heard the first word of the session that came after a lost one."""
+        async with asyncio.timeout(10):
+            while self.client._commands is None:
+                self.changed.clear()
+                await self.changed.wait()
+
     async def is_refused(self) -> Unavailable:
         """What a newcomer hears."""
         with pytest.raises(Unavailable) as caught:
@@ -156,7 +163,7 @@ async def test_nothing_is_submitted_before_a_runner_is_there_and_newcomers_are_r
     feed = await lost.accepted(4)
     with log_lines() as lines:
         await lost.lose(WITHOUT_RUNNER)
-        await lost.until(serving=False)
+        await lost.until_opened()
         lost.say(opened(serving=False))
         assert (await lost.is_refused()).reason is Reason.CHAIN_NOT_ATTACHED
         lost.say(opened(serving=True))
@@ -342,7 +349,7 @@ class TestOutage:
     async def test_a_manager_that_never_gets_a_runner(self, lost: Lost) -> None:
         feed = await lost.accepted(4)
         await lost.lose(WITHOUT_RUNNER)
-        await lost.until(serving=False)
+        await lost.until_opened()
         lost.pass_time(60)
         with pytest.raises(Unavailable, match="has no runner yet"):
             await feed.take()
