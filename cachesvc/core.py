@@ -99,13 +99,14 @@ class Core:
         """Take a request whose key is new in its session.
 
         Errors: InvalidArgument for what can never be served; ResourceExhausted while the queue is
-        full; Unavailable before the first runner.
+        full, but not for one that an earlier session had; Unavailable before the first runner.
         """
         try:
             scheduler = self.ready_scheduler()
             manager = scheduler.manager
             limit_len = limit_len_of(submission, manager.runner, manager.usable_tokens)
-            self._check_room(len(scheduler.waiting))
+            if not submission.is_again:
+                self._check_room(len(scheduler.waiting))
         except PagewireError:
             self.live.totals.rejected += 1
             raise
@@ -138,10 +139,12 @@ class Core:
         req = self.live.find(session_id, key)
         return None if req is None or req.has_ended else req
 
-    def close_session(self, session_id: int) -> None:
-        """Abort every request of a session."""
+    def close_session(self, session_id: int) -> int:
+        """Abort every request of a session. Returns how many there were."""
+        cancelled_before = self.live.totals.cancelled
         for req in self.live.of_session(session_id):
             self.cancel(session_id, req.key)
+        return self.live.totals.cancelled - cancelled_before
 
     def _end(self, req: Req, reason: ChangeReason, how: str) -> None:
         self.ready_scheduler().end(req, reason)

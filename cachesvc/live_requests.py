@@ -26,12 +26,13 @@ class LiveRequests:
         """A request that the plan `plan_id` could admit. Its key is new in its session."""
         assert (session_id, submission.key) not in self._reqs, "keys of a session grow"
         remaining_s, first_key = submission.remaining_s, submission.first_choice_key
+        came_s = now_s - (submission.age_s or 0.0)
         first_choice = None if first_key is None else self._reqs.get((session_id, first_key))
         req = Req(
             submission=submission,
             session_id=session_id,
             arrival=self._arrivals,
-            rank=(now_s - submission.priority * self._aging_s, self._arrivals),
+            rank=(came_s - submission.priority * self._aging_s, self._arrivals),
             limit_len=limit_len,
             story=Story(
                 arrival=self._arrivals,
@@ -51,6 +52,7 @@ class LiveRequests:
         self._arrivals += 1
         self._reqs[session_id, submission.key] = req
         self.stories.begin(req.story)
+        self.totals.resubmitted += submission.is_again
         return req
 
     def find(self, session_id: int, key: int) -> Req | None:

@@ -73,6 +73,11 @@ def _counters(stats: pb.GetStatsResponse) -> tuple[tuple[str, str, float], ...]:
             "Prompt tokens of first admissions, cached or not.",
             stats.admitted_prompt_tokens_total,
         ),
+        (
+            "resubmitted_requests",
+            "Requests that came again from a gateway whose session was lost.",
+            stats.resubmitted_total,
+        ),
         ("preempted_requests", "Preemptions.", stats.preempted_total),
         ("evicted_pages", "Pages evicted.", stats.evicted_pages_total),
         ("refused_plans", "Plans that the runner refused.", stats.refused_total),
@@ -89,7 +94,7 @@ def _counters(stats: pb.GetStatsResponse) -> tuple[tuple[str, str, float], ...]:
         ),
         (
             "recomputed_tokens",
-            "Tokens computed again for requests that had been admitted before.",
+            "Tokens computed for requests that were preempted or submitted again.",
             stats.recomputed_tokens_total,
         ),
         ("healed", "Violations of the page equation, healed.", stats.healed_total),

@@ -54,6 +54,12 @@ class Submission:
     traceparent: str = ""
     min_tokens: int = 0  # before so many are sampled, no stop token is
     resume_token_ids: Int32Array = field(default_factory=lambda: EMPTY)  # sampled before
+    age_s: float | None = None  # since its gateway took it, when an earlier session had it
+
+    @property
+    def is_again(self) -> bool:
+        """A session that was lost had it before."""
+        return self.age_s is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +67,8 @@ class Req:
     """A request in the manager. `output_ids` is current while it waits; while it runs, its row
     holds the ids.
 
-    `rank` orders requests, lowest first: a time of arrival that is earlier the higher the priority.
+    `rank` orders requests, lowest first: a time of arrival, at the gateway where an earlier session
+    had the request, that is earlier the higher the priority.
     So a request that waits gains on all that come later, whatever their priority.
     """
 
@@ -245,6 +252,10 @@ def _check_labels(submission: Submission) -> None:
         if len(text) > most:
             message = f"{name} has {len(text)} characters; at most {most} are allowed"
             raise _invalid(Reason.INVALID_FIELD, name, message)
+    if submission.age_s is not None and submission.age_s < 0:
+        raise _invalid(
+            Reason.INVALID_FIELD, "age", f"age is {submission.age_s:g} s; it must not be negative"
+        )
     if submission.choice < 0:
         raise _invalid(
             Reason.INVALID_FIELD, "choice", f"choice is {submission.choice}; they go from 0 up"

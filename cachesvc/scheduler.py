@@ -271,14 +271,16 @@ class Scheduler:
             self._running.add(idx, lambda idx: self._req(idx).rank)
             built.opened.append(req.row_open(idx))
             built.writes[idx] = write
-            if len(req.story.admissions) > 1:
-                known_len, cached_len = rows.known_len[idx], rows.cached_len[idx]
-                self.totals.recomputed_tokens += int(known_len - cached_len)
+            cached_len = int(rows.cached_len[idx])
+            is_first = len(req.story.admissions) == 1
+            if req.submission.is_again or not is_first:
+                self.totals.recomputed_tokens += int(rows.known_len[idx]) - cached_len
             else:
-                cached_len = min(req.story.admissions[0].cached_len, len(req.prompt_ids))
-                self.totals.cached_tokens += cached_len
+                self.totals.cached_tokens += min(cached_len, len(req.prompt_ids))
                 self.totals.admitted_prompt_tokens += len(req.prompt_ids)
-                self.outputs.append(Admitted(req.session_id, req.key, cached_len))
+            if is_first:
+                told_len = min(cached_len, len(req.prompt_ids))
+                self.outputs.append(Admitted(req.session_id, req.key, told_len))
 
     # Reading a result
 

@@ -20,6 +20,7 @@ from servicekit.metrics import metrics_endpoint
 from servicekit.recording import new_recording
 
 SERVICE_NAME = "pagewire.v1.CacheService"
+GATEWAY_STALL_S = 10.0  # a gateway that reads nothing for so long is dead
 SESSION_GRACE_S = 1.0  # for sessions that have no request left
 
 
@@ -45,7 +46,7 @@ def _journal(path: str | None) -> Iterator[JournalFile | None]:
 
 async def _serve(config: CacheConfig, core: Core) -> None:
     service = CacheService(core, config.runner)
-    host = ServiceHost(config.listen, [SERVICE_NAME])
+    host = ServiceHost(config.listen, [SERVICE_NAME], max_stall_s=GATEWAY_STALL_S)
     cache_pb2_grpc.add_CacheServiceServicer_to_server(service, host.grpc_server)
     await host.start(config.parent_fd)
     try:

@@ -19,7 +19,7 @@ from cachesvc.outputs import TokenLogprobs
 from cachesvc.request import Finished, Submission
 from cachesvc.runner_client import RunnerClient
 from cachesvc.session import GatewaySession, put_sampled
-from cachesvc.stats import stats_of
+from cachesvc.stats import load_of, stats_of
 from cachesvc.step import Sampled
 from servicekit.errors import (
     FailedPrecondition,
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 FULL_COLLECTIONS = 1000  # younger ones between two; each walks over every node of the tree
 FLUSH_PAGES = 1000  # at a time
-TICK_S = 0.1  # how late a waiting request may expire
+TICK_S = 0.1  # how late a waiting request may expire; see `session.QUIET_TICKS`
 CHECK_AFTER_TICKS = 10  # of idleness: once, then again after the next work
 
 
@@ -133,8 +133,9 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
 
     def _close(self, session: GatewaySession) -> None:
         del self._sessions[session.session_id]
-        self.core.close_session(session.session_id)
-        log.info("session closed", session_id=session.session_id)
+        aborted = self.core.close_session(session.session_id)
+        session.log_again()
+        log.info("session closed", session_id=session.session_id, aborted=aborted)
         self.runner_client.wake()
         self._announce()
 
@@ -169,11 +170,14 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                     field="key",
                 )
             session.last_key = submit.key
-            self.core.submit(session.session_id, _submission(submit), self._now_s())
+            submission = _submission(submit)
+            self.core.submit(session.session_id, submission, self._now_s())
         except PagewireError as error:
             session.put_rejected(submit.key, error)
         else:
             session.put_accepted(submit.key)
+            if submission.is_again:
+                session.note_again(len(submission.resume_token_ids))
 
     def _on_change(self) -> None:
         """Deliver what the core has for sessions, and tell them when the runner comes or goes."""
@@ -217,22 +221,30 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         return asyncio.get_running_loop().time()
 
     async def keep_time(self) -> None:
-        """Let requests expire that wait past their time; in quiet moments recount pages and collect
-        garbage, so that neither takes long when there is work. Until cancelled.
+        """Let requests expire that wait past their time, and no gateway take us for hung; in quiet
+        moments recount pages and collect garbage, so that neither takes long when there is work.
+        Until cancelled.
         """
         gc.set_threshold(*gc.get_threshold()[:2], FULL_COLLECTIONS)
         while True:
             await asyncio.sleep(TICK_S)
-            self.core.tick(self._now_s())
-            if self.core.is_idle and self.core.scheduler is not None:
-                self._idle_ticks += 1
-                if self._idle_ticks == CHECK_AFTER_TICKS:
-                    gc.collect()
-                    if self.core.check_integrity():
-                        self.runner_client.wake()
-            else:
-                self._idle_ticks = 0
-            self._on_change()
+            self.tick()
+
+    def tick(self) -> None:
+        """A moment passed."""
+        self.core.tick(self._now_s())
+        if self.core.is_idle and self.core.scheduler is not None:
+            self._idle_ticks += 1
+            if self._idle_ticks == CHECK_AFTER_TICKS:
+                gc.collect()
+                if self.core.check_integrity():
+                    self.runner_client.wake()
+        else:
+            self._idle_ticks = 0
+        self._on_change()
+        load = load_of(self.core)
+        for session in self._sessions.values():
+            session.tick(load)
 
     def _announce(self) -> None:
         self.changed.set()
@@ -267,4 +279,5 @@ def _submission(submit: pb.Submit) -> Submission:
         traceparent=submit.traceparent,
         min_tokens=submit.min_tokens,
         resume_token_ids=np.array(submit.resume_token_ids, dtype=np.int32),
+        age_s=submit.age.ToNanoseconds() / 1e9 if submit.HasField("age") else None,
     )

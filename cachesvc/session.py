@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import NamedTuple
 
+import structlog
 from pagewire.v1 import cache_pb2 as pb
 
 from cachesvc.outputs import TokenLogprobs
@@ -13,15 +15,36 @@ from cachesvc.step import Sampled
 from servicekit.errors import PagewireError
 from servicekit.plan import RunnerDescription
 
+log = structlog.get_logger()
+
+QUIET_TICKS = 9  # of nothing said, then a word on the load
+
+
+class Again(NamedTuple):
+    """Requests that an earlier session had, and the tokens of their answers that came along."""
+
+    requests: int
+    held_tokens: int
+
+
+class Load(NamedTuple):
+    """How much there is to do."""
+
+    running_requests: int
+    waiting_requests: int
+    last_result_plan_id: int
+
 
 class GatewaySession:
-    """The outbox of a gateway."""
+    """The outbox of a gateway. Nobody waits who puts something in."""
 
     def __init__(self, session_id: int, model_fingerprint: str) -> None:
         self.session_id = session_id
         self.model_fingerprint = model_fingerprint  # "": any
         self.failure: PagewireError | None = None  # what ended the session
         self.last_key = 0
+        self._again = self._again_before = Again(0, 0)  # now, and a tick ago
+        self._quiet_ticks = 0
         self._pending = pb.SessionResponse()
         self._ready = asyncio.Event()
         self._ended = False
@@ -34,6 +57,7 @@ class GatewaySession:
         if self._ended:
             return None
         self._ready.clear()
+        self._quiet_ticks = 0
         message, self._pending = self._pending, pb.SessionResponse()
         return message
 
@@ -42,6 +66,35 @@ class GatewaySession:
         self.failure = self.failure or failure
         self._ended = True
         self._ready.set()
+
+    def tick(self, load: Load) -> None:
+        """A tick of the manager passed: says how much there is to do when nothing else was said for
+        a while, so that silence means something.
+        """
+        if self._again == self._again_before:  # no more come
+            self.log_again()
+        self._again_before = self._again
+        self._quiet_ticks += 1
+        if self._quiet_ticks >= QUIET_TICKS and not self._ready.is_set():
+            self._pending.load.running_requests = load.running_requests
+            self._pending.load.waiting_requests = load.waiting_requests
+            self._pending.load.last_result_plan_id = load.last_result_plan_id
+            self._ready.set()
+
+    def note_again(self, held_tokens: int) -> None:
+        """A request came that an earlier session had, with so many tokens of its answer."""
+        self._again = Again(self._again.requests + 1, self._again.held_tokens + held_tokens)
+
+    def log_again(self) -> None:
+        """One line for all that came since the last one, when any did."""
+        if self._again.requests:
+            log.info(
+                "requests resubmitted",
+                session_id=self.session_id,
+                requests=self._again.requests,
+                held_tokens=self._again.held_tokens,
+            )
+            self._again = self._again_before = Again(0, 0)
 
     def put_opened(self, *, serving: bool, runner: RunnerDescription | None) -> None:
         self._pending.opened.Clear()

@@ -1,10 +1,11 @@
-"""GetStats: the core's counters as the message."""
+"""The core's counters: all of them as the message of GetStats, and what sessions hear of them."""
 
 from __future__ import annotations
 
 from pagewire.v1 import cache_pb2 as pb
 
 from cachesvc.core import Core
+from cachesvc.session import Load
 
 
 def stats_of(core: Core) -> pb.GetStatsResponse:
@@ -21,6 +22,7 @@ def stats_of(core: Core) -> pb.GetStatsResponse:
         failed_total=ends.failed,
         expired_total=ends.expired,
         rejected_total=ends.rejected,
+        resubmitted_total=ends.resubmitted,
         refused_total=totals.refused,
         attached_total=totals.attached,
         executor_waited_us_total=totals.executor_waited_us,
@@ -49,3 +51,12 @@ def stats_of(core: Core) -> pb.GetStatsResponse:
         stats.admitted_prompt_tokens_total = scheduler.totals.admitted_prompt_tokens
         stats.evicted_pages_total = manager.evicted_total
     return stats
+
+
+def load_of(core: Core) -> Load:
+    scheduler = core.scheduler
+    return Load(
+        running_requests=0 if scheduler is None else scheduler.running_count,
+        waiting_requests=0 if scheduler is None else len(scheduler.waiting),
+        last_result_plan_id=core.stream.last_result_plan_id,
+    )

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 @dataclass
 class EndTotals:
-    """Requests by how they ended, or never began."""
+    """Requests by how they ended, never began, or came again."""
 
     finished: int = 0
     cancelled: int = 0
     failed: int = 0
     expired: int = 0
     rejected: int = 0
+    resubmitted: int = 0  # of a session that was lost
 
 
 @dataclass
@@ -24,7 +25,7 @@ class ScheduleTotals:
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     recomputed_tokens: int = 0  # of the prompt tokens, those of later admissions
-    cached_tokens: int = 0  # of first admissions
+    cached_tokens: int = 0  # of first admissions, without requests that came again
     admitted_prompt_tokens: int = 0
 
 

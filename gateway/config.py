@@ -56,6 +56,15 @@ class GatewayConfig:
         "not given",
         None,
     )
+    max_outage_s: float = setting(
+        "seconds that live requests wait while nothing serves behind the gateway; then they fail "
+        "with SESSION_LOST",
+        60.0,
+    )
+    manager_silence_s: float = setting(
+        "seconds without a word after which cachesvc is taken for hung; it speaks once a second",
+        3.0,
+    )
     grace_s: float = setting("seconds that streams get to end after SIGTERM", 30.0)
     parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")
@@ -70,6 +79,8 @@ class GatewayConfig:
                     "leave one of them out, and let the router ask for keys"
                 )
         require_at_least("max_message_bytes", self.max_message_bytes, 1024)
+        require_at_least("max_outage_s", self.max_outage_s, 0)
+        require_at_least("manager_silence_s", self.manager_silence_s, 1.5)
         require_at_least("grace_s", self.grace_s, 0)
         if self.max_live_requests is not None:
             require_at_least("max_live_requests", self.max_live_requests, 1)

@@ -62,7 +62,13 @@ async def serve(config: GatewayConfig) -> None:
         tls=tls,
     )
     tokenizer = Tokenizer.load(model_dir)
-    client = CacheClient(config.cache, fingerprint(model_dir, config.load_format), changed.set)
+    client = CacheClient(
+        config.cache,
+        fingerprint(model_dir, config.load_format),
+        changed.set,
+        max_outage_s=config.max_outage_s,
+        manager_silence_s=config.manager_silence_s,
+    )
     model = ServedModel.read(model_dir, config.served_name or tokenizer.model_name, tokenizer)
     intake = Intake(config.max_live_requests, config.max_request_s)
     answering = Answering(client, tokenizer, live, totals, intake)

@@ -25,6 +25,7 @@ class Submission(NamedTuple):
     choice: int = 0  # which of the answers to one prompt
     first_choice: TokenFeed | None = None  # of the same prompt, when this one is another
     resume_token_ids: Sequence[int] = ()  # the answer's first ones, sampled before
+    age_s: float | None = None  # since it was taken, where an earlier session had it
 
 
 class Limits(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -34,9 +35,10 @@ class TokenFeed:
 
     def __init__(self, key: int) -> None:
         self.key = key
-        self.cached_tokens = 0  # of the prompt, found in the cache; known once admitted
-        self._token_ids: list[int] = []
-        self._sent_at_us: int | None = None  # of the first of them
+        self._cached_tokens: int | None = None
+        self._token_ids: list[int] = []  # all that came
+        self._taken_len = 0  # so many of them were taken
+        self._sent_at_us: int | None = None  # of the first of the others
         self._logprobs: deque[TokenLogprob] = deque()  # of tokens, taken or not
         self._accepted = False
         self._ended: EndCause | None = None
@@ -48,15 +50,27 @@ class TokenFeed:
         """The manager knows the request no more."""
         return self._ended is not None or self._failure is not None
 
+    @property
+    def received_ids(self) -> Sequence[int]:
+        """All tokens that came, taken or not."""
+        return self._token_ids
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the prompt, found in the cache; known once admitted."""
+        return self._cached_tokens or 0
+
     def put_accepted(self) -> None:
         self._accepted = True
         self._changed.set()
 
     def put_admitted(self, cached_tokens: int) -> None:
-        self.cached_tokens = cached_tokens
+        """It got a row. Only the first one counts: later ones find what it computed itself."""
+        if self._cached_tokens is None:
+            self._cached_tokens = cached_tokens
 
     def put_token(self, token_id: int, sent_at_us: int | None = None) -> None:
-        if not self._token_ids:
+        if len(self._token_ids) == self._taken_len:
             self._sent_at_us = sent_at_us
         self._token_ids.append(token_id)
         self._changed.set()
@@ -89,10 +103,11 @@ class TokenFeed:
         """What came since the last call, at least one token or the end. Errors: what the request
         failed with.
         """
-        while not (self._token_ids or self.over):
+        while len(self._token_ids) == self._taken_len and not self.over:
             self._changed.clear()
             await self._changed.wait()
-        token_ids, self._token_ids = self._token_ids, []
+        token_ids = self._token_ids[self._taken_len :]
+        self._taken_len = len(self._token_ids)
         if self._failure is not None and not token_ids:
             raise self._failure
         sent_at_us = self._sent_at_us if token_ids else None

@@ -5,7 +5,7 @@ work; and back.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, NoReturn
 
 import grpc
@@ -172,7 +172,8 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
                     async for response in responses:
                         await patience.taken(context.write(response))
             except PagewireError as error:
-                await abort(context, error)
+                with suppress(grpc.aio.InternalError):  # a reader that stalled may be gone for good
+                    await abort(context, error)
             except Exception as error:  # noqa: BLE001 # as above
                 await abort(context, _internal(error))
 

@@ -62,14 +62,17 @@ class Chain:
 
 @asynccontextmanager
 async def manager_of(
-    runner_address: str, **limits: Any
+    runner_address: str, max_stall_s: float | None = None, **limits: Any
 ) -> AsyncIterator[tuple[CacheService, grpc.aio.Channel]]:
     """A manager that keeps attaching to `runner_address`, and a channel to it."""
     core = Core(Limits(**{"step_budget_tokens": 64, "credits": 2, **limits}))
     service = CacheService(core, runner_address)
     client = asyncio.create_task(service.runner_client.run())
     try:
-        async with served(ADD_CACHE, service) as address, channel_to(address) as channel:
+        async with (
+            served(ADD_CACHE, service, max_stall_s) as address,
+            channel_to(address) as channel,
+        ):
             yield service, channel
     finally:
         client.cancel()
@@ -77,11 +80,11 @@ async def manager_of(
 
 
 @asynccontextmanager
-async def chain_of(**limits: Any) -> AsyncIterator[Chain]:
-    """Manager and fake runner of sixteen pages."""
+async def chain_of(max_stall_s: float | None = None, **limits: Any) -> AsyncIterator[Chain]:
+    """Manager and fake runner of sixteen pages. `max_stall_s`: of a gateway that does not read."""
     runner = FakeRunnerService(describe(num_pages=16))
     async with (
         served(ADD_RUNNER, runner) as address,
-        manager_of(address, **limits) as (service, channel),
+        manager_of(address, max_stall_s, **limits) as (service, channel),
     ):
         yield Chain(service, runner, channel)

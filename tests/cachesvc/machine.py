@@ -94,6 +94,7 @@ class ManagerMachine(FaultRules):
                 priority=wish.priority,
                 cache_salt=wish.cache_salt,
                 remaining_s=wish.remaining_s,
+                age_s=wish.age_s,
             )
             if wish.resume_len and len(prompt) + (wish.max_tokens or 1) <= MAX_SEQ_LEN:
                 answer = truth_of(wanted, self.world.largest).answer

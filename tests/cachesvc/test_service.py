@@ -13,6 +13,7 @@ from servicekit.errors import FailedPrecondition, InvalidArgument, Reason, Unava
 from tests.cachesvc.chain import Chain, answer, chain_of
 from tests.cachesvc.gateway_client import Gateway
 from tests.cachesvc.rpc import failure_of
+from tests.log_lines import log_lines
 
 
 @pytest.fixture
@@ -246,3 +247,42 @@ async def test_a_gateway_that_does_not_read_gets_fewer_and_larger_messages(chain
     await gateway.until_finished(1)
     assert gateway.tokens[1] == answer(1, 9)
     assert len([one for one in gateway.messages if one.step_output.keys]) <= 2
+
+
+async def test_a_gateway_that_reads_nothing_is_dead_and_no_other_notices() -> None:
+    """Its requests abort and its session ends, though the write to it never does."""
+    async with chain_of(max_stall_s=0.5) as chain:
+        dead, other = await chain.gateway(), await chain.gateway()
+        chain.runner.gate.clear()
+        await dead.submit(1)
+        await dead.submit(2)
+        await dead.until(lambda _: dead.accepted == [1, 2])
+        with log_lines() as lines:
+            chain.service._sessions[1].put_tokens([9] * 10**6, [5] * 10**6, 0)
+            await chain.until(lambda stats: stats.cancelled_total == 2)
+            chain.runner.gate.set()
+            await other.submit(1, max_tokens=9)
+            await other.until_finished(1)
+        assert other.tokens[1] == answer(1, 9)
+        closed = [line for line in lines if line["event"] == "session closed"]
+        assert [(line["session_id"], line["aborted"]) for line in closed] == [(1, 2)]
+        assert list(chain.service._sessions) == [2]
+        await chain.until(lambda stats: stats.free_pages + stats.evictable_pages == 16)
+        error = await failure_of(dead.call)
+        assert error.reason is Reason.READER_STALLED
+
+
+async def test_a_gateway_that_reads_slowly_is_not_dead() -> None:
+    """Messages that it takes one by one, each within its time, may take longer together."""
+    async with chain_of(max_stall_s=0.5) as chain:
+        slow = await chain.gateway()
+        session = chain.service._sessions[1]
+        for _ in range(8):
+            session.put_tokens([9] * 10**5, [5] * 10**5, 0)
+            await asyncio.sleep(0.1)
+            while not slow.tokens[9]:
+                await slow.hear()
+            slow.tokens.clear()
+        await slow.submit(1, max_tokens=3)
+        await slow.until_finished(1)
+        assert slow.tokens[1] == answer(1, 3)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from pagewire.v1 import cache_pb2 as pb
 
-from cachesvc.session import GatewaySession, put_sampled
+from cachesvc.service import TICK_S
+from cachesvc.session import QUIET_TICKS, GatewaySession, Load, put_sampled
 from cachesvc.step import Sampled
 
 
@@ -27,3 +29,23 @@ async def test_tokens_that_wait_for_a_write_go_together_with_the_time_of_the_fir
     later = await session.take()
     assert later is not None
     assert later.step_output.sent_at_us == 3_000
+
+
+async def test_one_that_says_nothing_for_a_second_tells_how_much_there_is_to_do() -> None:
+    session = GatewaySession(1, "tiny")
+    session.put_accepted(1)
+    for _ in range(2 * QUIET_TICKS):
+        session.tick(Load(1, 2, 30))
+    waiting = await session.take()
+    assert waiting is not None
+    assert not waiting.HasField("load"), "what waits to be said is enough"
+    for _ in range(QUIET_TICKS):
+        session.tick(Load(3, 4, 50))
+    word = await session.take()
+    assert word == pb.SessionResponse(
+        load=pb.Load(running_requests=3, waiting_requests=4, last_result_plan_id=50)
+    )
+
+
+def test_a_second_has_room_for_the_ticks_of_silence() -> None:
+    assert QUIET_TICKS * TICK_S < 1

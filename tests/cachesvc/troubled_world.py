@@ -9,7 +9,7 @@ import numpy as np
 from cachesvc.core import Core
 from cachesvc.limits import Limits
 from cachesvc.prefix_node import ID_BYTES
-from servicekit.errors import InvalidArgument, ResourceExhausted
+from servicekit.errors import InvalidArgument
 from tests.cachesvc import invariants
 from tests.cachesvc.broken_books import Damage, requests_that_touch_the_fault
 from tests.cachesvc.builders import submission
@@ -64,21 +64,25 @@ class TroubledWorld(World):
         return adopted
 
     def _resubmit(self, request_key: RequestKey) -> None:
+        """As its gateway does. It keeps its rank, and no queue is full for it."""
         before = self.wanted[request_key]
         held = [*before.submission.resume_token_ids, *self.wire.heard.tokens[request_key]]
-        wanted = replace(before.submission, resume_token_ids=np.array(held, dtype=np.int32))
-        deadline_s = before.deadline_s
-        if deadline_s is not None:
-            wanted = replace(wanted, remaining_s=deadline_s - self.now_s)
-        rank = (self.now_s - wanted.priority * self.limits.aging_s, self.num_arrivals)
+        came_s = before.rank[0] + before.submission.priority * self.limits.aging_s
+        remaining_s = None if before.deadline_s is None else before.deadline_s - self.now_s
+        wanted = replace(
+            before.submission,
+            resume_token_ids=np.array(held, dtype=np.int32),
+            remaining_s=remaining_s,
+            age_s=self.now_s - came_s,
+        )
+        self.wanted[request_key] = before._replace(rank=(before.rank[0], self.num_arrivals))
         self.num_arrivals += 1
-        self.wanted[request_key] = before._replace(rank=rank)
         self.wire.heard.resubmitted.add(request_key)
         try:
             self.core.submit(request_key[0], wanted, self.now_s)
-        except (InvalidArgument, ResourceExhausted):
-            assert request_key in self.failed or len(self.core.live) >= self.limits.max_waiting
-            self.failed.discard(request_key)
+        except InvalidArgument:  # another runner came, too, for which it is too long
+            assert request_key in self.failed
+            self.failed.remove(request_key)
             self.leave(request_key)
         self._hear()
 

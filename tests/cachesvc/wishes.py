@@ -32,6 +32,7 @@ class Wish(NamedTuple):
     remaining_s: float | None
     may_exceed_pool: bool
     resume_len: int  # of the answer, known before
+    age_s: float | None  # when it came before, by a session that was lost
 
 
 WISHES = st.builds(
@@ -46,4 +47,5 @@ WISHES = st.builds(
     remaining_s=st.sampled_from((None, None, 0.0, 3.0)),
     may_exceed_pool=st.sampled_from((False, False, False, True)),
     resume_len=st.sampled_from((0, 0, 0, 1, 5)),
+    age_s=st.sampled_from((None, None, None, 0.0, 2.0, 30.0)),
 )

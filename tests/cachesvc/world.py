@@ -92,7 +92,8 @@ class World:
             prompt_len + (wanted.max_tokens or 1) <= self.description.max_seq_len
             and prompt_len + 1 <= self.manager.usable_tokens
         )
-        is_full = len(self.reqs(ReqState.WAITING)) >= self.limits.max_waiting
+        num_waiting = len(self.reqs(ReqState.WAITING))
+        is_full = not wanted.is_again and num_waiting >= self.limits.max_waiting
         try:
             self.core.submit(session_id, wanted, self.now_s)
         except InvalidArgument:
@@ -105,11 +106,11 @@ class World:
         assert fits
         assert not is_full
         request_key, draw = (session_id, wanted.key), (wanted.sampling.seed, wanted.choice)
-        remaining_s = wanted.remaining_s
+        remaining_s, came_s = wanted.remaining_s, self.now_s - (wanted.age_s or 0.0)
         self.wanted[request_key] = Wanted(
             wanted,
             draw,
-            rank=(self.now_s - wanted.priority * self.limits.aging_s, self.num_arrivals),
+            rank=(came_s - wanted.priority * self.limits.aging_s, self.num_arrivals),
             deadline_s=None if remaining_s is None else self.now_s + remaining_s,
         )
         self.num_arrivals += 1

@@ -72,6 +72,8 @@ class System:
             "metrics": "cachesvc",
             "max_message_bytes": "gateway",
             "served_name": "gateway",
+            "manager_silence_s": "gateway",
+            "max_outage_s": "gateway",
         }
         for setting, value in self._settings.items():
             if owners.get(setting, "runnersvc") == name:

@@ -282,7 +282,8 @@ async def until_alive(ask: AsyncOpenAI) -> None:
 async def test_an_answer_that_fails_in_the_middle_is_an_error_of_the_client(
     tiny_dir: Path, tmp_path: Path
 ) -> None:
-    with running(System(tiny_dir, tmp_path, num_threads=1)) as system:
+    """The manager dies and none comes within the time that requests wait for one."""
+    with running(System(tiny_dir, tmp_path, num_threads=1, max_outage_s=0.5)) as system:
         async with client(system) as ask:
             stream = await ask.completions.create(
                 model=model_name(tiny_dir),

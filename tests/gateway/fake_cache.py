@@ -16,12 +16,15 @@ from servicekit.status import StatusInterceptor
 
 
 class FakeCache(cache_pb2_grpc.CacheServiceServicer):
-    """Hands what gateways send to `commands`, and sends what is put into `responses`."""
+    """Hands what gateways send to `commands`, and sends what is put into `responses`, after
+    `first`.
+    """
 
     def __init__(self) -> None:
         self.commands: asyncio.Queue[pb.SessionRequest] = asyncio.Queue()
         self.responses: asyncio.Queue[pb.SessionResponse | None] = asyncio.Queue()  # None: end
         self.refused = False
+        self.first = opened(serving=True)
 
     async def Session(  # noqa: N802 # the RPC's name
         self, request_iterator: AsyncIterator[pb.SessionRequest], context: object
@@ -35,11 +38,18 @@ class FakeCache(cache_pb2_grpc.CacheServiceServicer):
 
         reader = asyncio.create_task(read())
         try:
-            yield opened(serving=True)
-            while (response := await self.responses.get()) is not None:
+            yield self.first
+            while (response := await self._next_response()) is not None:
                 yield response
         finally:
             reader.cancel()
+
+    async def _next_response(self) -> pb.SessionResponse | None:
+        """A manager says something each second."""
+        try:
+            return await asyncio.wait_for(self.responses.get(), 1)
+        except TimeoutError:
+            return pb.SessionResponse(load=pb.Load())
 
     async def next(self, kind: str):
         """The next command, which is of this kind."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pagewire.v1 import cache_pb2 as pb
@@ -24,12 +25,12 @@ SUBMISSION = Submission(
 
 @asynccontextmanager
 async def session(
-    cache: FakeCache, socket: Path, changed: asyncio.Event | None = None
+    cache: FakeCache, socket: Path, changed: asyncio.Event | None = None, **settings: Any
 ) -> AsyncIterator[CacheClient]:
     """A client whose session is open; `changed` is set when its serving may have changed."""
     changed = changed or asyncio.Event()
     async with served(cache, socket) as address:
-        client = CacheClient(address, "fingerprint", changed.set)
+        client = CacheClient(address, "fingerprint", changed.set, **settings)
         running = asyncio.create_task(client.run())
         try:
             opening = await cache.next("open")
@@ -120,23 +121,6 @@ async def test_a_cancel_is_sent_once_and_never_for_a_request_that_ended(tmp_path
         assert (await cache.next("cancel")).key == two.key
         stop = await cache.next("stop")
     assert (stop.key, stop.kept_tokens) == (three.key, 5)
-
-
-async def test_a_lost_session_fails_its_requests_and_is_opened_again(tmp_path: Path) -> None:
-    cache, changed = FakeCache(), asyncio.Event()
-    async with session(cache, tmp_path / "c", changed) as client:
-        feed = await accepted(client, cache)
-        cache.responses.put_nowait(tokens(feed.key, 4))
-        assert await feed.take() == Taken([4], None)
-        cache.responses.put_nowait(None)
-        with pytest.raises(Unavailable) as caught:
-            await feed.take()
-        assert caught.value.reason is Reason.SESSION_LOST
-        changed.clear()
-        await cache.next("open")
-        await asyncio.wait_for(changed.wait(), 10)
-        again = await accepted(client, cache)
-        assert again.key > feed.key
 
 
 async def test_serving_follows_the_runner_behind_the_manager(tmp_path: Path) -> None:

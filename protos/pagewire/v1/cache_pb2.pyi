@@ -371,6 +371,7 @@ class SessionResponse(_message.Message):
     STEP_OUTPUT_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     ADMITTED_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opened(self) -> Global___Opened:
         """opened answers Open, and comes again whenever the runner behind comes or goes."""
@@ -395,6 +396,10 @@ class SessionResponse(_message.Message):
     def admitted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Admitted]:
         """admitted lists requests that got a row for the first time."""
 
+    @_builtins.property
+    def load(self) -> Global___Load:
+        """load comes when nothing else was to be said for a second."""
+
     def __init__(
         self,
         *,
@@ -404,10 +409,11 @@ class SessionResponse(_message.Message):
         step_output: Global___StepOutput | None = ...,
         finished: _abc.Iterable[Global___RequestFinished] | None = ...,
         admitted: _abc.Iterable[Global___Admitted] | None = ...,
+        load: Global___Load | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["opened", b"opened", "step_output", b"step_output"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load", "opened", b"opened", "step_output", b"step_output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "admitted", b"admitted", "finished", b"finished", "opened", b"opened", "rejected", b"rejected", "step_output", b"step_output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "admitted", b"admitted", "finished", b"finished", "load", b"load", "opened", b"opened", "rejected", b"rejected", "step_output", b"step_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -464,6 +470,7 @@ class Submit(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     MIN_TOKENS_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
     key: _builtins.int
     """key names the request within the session; each is larger than the one before."""
     request_id: _builtins.str
@@ -473,8 +480,8 @@ class Submit(_message.Message):
     choice: _builtins.int
     """choice is which of the answers to one prompt this is, from 0."""
     first_choice_key: _builtins.int
-    """first_choice_key names choice 0 of the same prompt, submitted before in this session: this request waits until that prompt is sent
-    to the runner, and shares its full pages. Absent: it waits for nobody.
+    """first_choice_key names choice 0 of the same prompt, or another that stands for it, submitted before in this session: this request
+    waits until that prompt is sent to the runner, and shares its full pages. Absent: it waits for nobody.
     """
     priority: _builtins.int
     """priority is the class, -100 to 100: higher ones are admitted first and preempted last. A request that waits gains one class each
@@ -511,6 +518,12 @@ class Submit(_message.Message):
         the request is accepted and finished at once.
         """
 
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """age is how long ago the gateway took the request, not negative; its presence says that an earlier session had the request. It goes
+        by that time of arrival, ahead of what came later, and a full queue does not turn it away. Absent: it came now.
+        """
+
     def __init__(
         self,
         *,
@@ -528,15 +541,20 @@ class Submit(_message.Message):
         traceparent: _builtins.str = ...,
         min_tokens: _builtins.int = ...,
         resume_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        age: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "first_choice_key", b"first_choice_key", "max_tokens", b"max_tokens", "remaining", b"remaining", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age", b"_age", "_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "age", b"age", "first_choice_key", b"first_choice_key", "max_tokens", b"max_tokens", "remaining", b"remaining", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "cache_salt", b"cache_salt", "choice", b"choice", "first_choice_key", b"first_choice_key", "key", b"key", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "priority", b"priority", "prompt_ids", b"prompt_ids", "remaining", b"remaining", "request_id", b"request_id", "resume_token_ids", b"resume_token_ids", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age", b"_age", "_first_choice_key", b"_first_choice_key", "_max_tokens", b"_max_tokens", "age", b"age", "cache_salt", b"cache_salt", "choice", b"choice", "first_choice_key", b"first_choice_key", "key", b"key", "max_tokens", b"max_tokens", "min_tokens", b"min_tokens", "priority", b"priority", "prompt_ids", b"prompt_ids", "remaining", b"remaining", "request_id", b"request_id", "resume_token_ids", b"resume_token_ids", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__age: _TypeAlias = _typing.Literal["age"]  # noqa: Y015
+    _WhichOneofArgType__age: _TypeAlias = _typing.Literal["_age", b"_age"]  # noqa: Y015
     _WhichOneofReturnType__first_choice_key: _TypeAlias = _typing.Literal["first_choice_key"]  # noqa: Y015
     _WhichOneofArgType__first_choice_key: _TypeAlias = _typing.Literal["_first_choice_key", b"_first_choice_key"]  # noqa: Y015
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age) -> _WhichOneofReturnType__age | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__first_choice_key) -> _WhichOneofReturnType__first_choice_key | None: ...
     @_typing.overload
@@ -847,6 +865,36 @@ class TokenLogprobs(_message.Message):
 Global___TokenLogprobs: _TypeAlias = TokenLogprobs  # noqa: Y015
 
 @_typing.final
+class Load(_message.Message):
+    """Load is how much there is to do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNING_REQUESTS_FIELD_NUMBER: _builtins.int
+    WAITING_REQUESTS_FIELD_NUMBER: _builtins.int
+    LAST_RESULT_PLAN_ID_FIELD_NUMBER: _builtins.int
+    running_requests: _builtins.int
+    """running_requests hold a row."""
+    waiting_requests: _builtins.int
+    """waiting_requests hold none yet."""
+    last_result_plan_id: _builtins.int
+    """last_result_plan_id is the last plan whose result came."""
+    def __init__(
+        self,
+        *,
+        running_requests: _builtins.int = ...,
+        waiting_requests: _builtins.int = ...,
+        last_result_plan_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_result_plan_id", b"last_result_plan_id", "running_requests", b"running_requests", "waiting_requests", b"waiting_requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Load: _TypeAlias = Load  # noqa: Y015
+
+@_typing.final
 class RequestFinished(_message.Message):
     """RequestFinished says why a request ended."""
 
@@ -935,6 +983,7 @@ class GetStatsResponse(_message.Message):
     HEALED_TOTAL_FIELD_NUMBER: _builtins.int
     REJECTED_TOTAL_FIELD_NUMBER: _builtins.int
     EXPIRED_TOTAL_FIELD_NUMBER: _builtins.int
+    RESUBMITTED_TOTAL_FIELD_NUMBER: _builtins.int
     RECOMPUTED_TOKENS_TOTAL_FIELD_NUMBER: _builtins.int
     ADOPTED_PAGES_TOTAL_FIELD_NUMBER: _builtins.int
     RESENT_RESULTS_TOTAL_FIELD_NUMBER: _builtins.int
@@ -1002,9 +1051,13 @@ class GetStatsResponse(_message.Message):
     """rejected_total counts submits that were rejected."""
     expired_total: _builtins.int
     """expired_total counts requests whose time was over while they waited."""
+    resubmitted_total: _builtins.int
+    """resubmitted_total counts requests that came again from a gateway whose session was lost; cached_tokens_total and
+    admitted_prompt_tokens_total leave them out.
+    """
     recomputed_tokens_total: _builtins.int
-    """recomputed_tokens_total were computed for requests that had been admitted before: after preemptions, and after a runner's memory was
-    lost. They are a part of prompt_tokens_total.
+    """recomputed_tokens_total were computed for requests that came before: after preemptions, after a runner's memory was lost, and for
+    those that were submitted again. They are a part of prompt_tokens_total.
     """
     adopted_pages_total: _builtins.int
     """adopted_pages_total were taken over from an earlier manager, by its journal."""
@@ -1045,13 +1098,14 @@ class GetStatsResponse(_message.Message):
         healed_total: _builtins.int = ...,
         rejected_total: _builtins.int = ...,
         expired_total: _builtins.int = ...,
+        resubmitted_total: _builtins.int = ...,
         recomputed_tokens_total: _builtins.int = ...,
         adopted_pages_total: _builtins.int = ...,
         resent_results_total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_prompt_tokens_total", b"admitted_prompt_tokens_total", "adopted_pages_total", b"adopted_pages_total", "attached", b"attached", "attached_total", b"attached_total", "boot_id", b"boot_id", "cached_tokens_total", b"cached_tokens_total", "cancelled_total", b"cancelled_total", "evictable_pages", b"evictable_pages", "evicted_pages_total", b"evicted_pages_total", "executor_device_us_total", b"executor_device_us_total", "executor_waited_us_total", b"executor_waited_us_total", "expired_total", b"expired_total", "failed_total", b"failed_total", "finished_total", b"finished_total", "free_pages", b"free_pages", "healed_total", b"healed_total", "last_plan_id", b"last_plan_id", "last_result_plan_id", b"last_result_plan_id", "locked_pages", b"locked_pages", "manager_id", b"manager_id", "max_used_pages", b"max_used_pages", "num_pages", b"num_pages", "page_size", b"page_size", "preempted_total", b"preempted_total", "private_pages", b"private_pages", "prompt_tokens_total", b"prompt_tokens_total", "quarantined_pages", b"quarantined_pages", "recomputed_tokens_total", b"recomputed_tokens_total", "refused_total", b"refused_total", "rejected_total", b"rejected_total", "resent_plans_total", b"resent_plans_total", "resent_results_total", b"resent_results_total", "running_requests", b"running_requests", "sampled_tokens_total", b"sampled_tokens_total", "waiting_requests", b"waiting_requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_prompt_tokens_total", b"admitted_prompt_tokens_total", "adopted_pages_total", b"adopted_pages_total", "attached", b"attached", "attached_total", b"attached_total", "boot_id", b"boot_id", "cached_tokens_total", b"cached_tokens_total", "cancelled_total", b"cancelled_total", "evictable_pages", b"evictable_pages", "evicted_pages_total", b"evicted_pages_total", "executor_device_us_total", b"executor_device_us_total", "executor_waited_us_total", b"executor_waited_us_total", "expired_total", b"expired_total", "failed_total", b"failed_total", "finished_total", b"finished_total", "free_pages", b"free_pages", "healed_total", b"healed_total", "last_plan_id", b"last_plan_id", "last_result_plan_id", b"last_result_plan_id", "locked_pages", b"locked_pages", "manager_id", b"manager_id", "max_used_pages", b"max_used_pages", "num_pages", b"num_pages", "page_size", b"page_size", "preempted_total", b"preempted_total", "private_pages", b"private_pages", "prompt_tokens_total", b"prompt_tokens_total", "quarantined_pages", b"quarantined_pages", "recomputed_tokens_total", b"recomputed_tokens_total", "refused_total", b"refused_total", "rejected_total", b"rejected_total", "resent_plans_total", b"resent_plans_total", "resent_results_total", b"resent_results_total", "resubmitted_total", b"resubmitted_total", "running_requests", b"running_requests", "sampled_tokens_total", b"sampled_tokens_total", "waiting_requests", b"waiting_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

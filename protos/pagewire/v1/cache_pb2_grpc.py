@@ -78,8 +78,12 @@ class CacheServiceServicer:
 
     def Session(self, request_iterator, context):
         """Session carries all requests of one gateway process. The first message is Open; the answer's first message is Opened.
-        The stream has no deadline. Its end, from either side, aborts every request of the session; a retry is a new session.
-        Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING.
+        The stream has no deadline. Its end, from either side, aborts every request of the session here, and the gateway goes on: it opens
+        a session with whatever manager comes, waits until Opened says limits and serving, and submits what still lives again, oldest first,
+        with the tokens that it has (Submit.age, resume_token_ids), before anything new. A gateway that reads nothing for 10 s is dead: its
+        session ends. Something is said at least once a second (Load), so a manager that is silent for longer hangs.
+        Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING;
+        CANCELLED READER_STALLED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,8 +35,12 @@ class CacheServiceStub:
     def __new__(cls, channel: _aio.Channel) -> CacheServiceAsyncStub: ...
     Session: _grpc.StreamStreamMultiCallable[_cache_pb2.SessionRequest, _cache_pb2.SessionResponse]
     """Session carries all requests of one gateway process. The first message is Open; the answer's first message is Opened.
-    The stream has no deadline. Its end, from either side, aborts every request of the session; a retry is a new session.
-    Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING.
+    The stream has no deadline. Its end, from either side, aborts every request of the session here, and the gateway goes on: it opens
+    a session with whatever manager comes, waits until Opened says limits and serving, and submits what still lives again, oldest first,
+    with the tokens that it has (Submit.age, resume_token_ids), before anything new. A gateway that reads nothing for 10 s is dead: its
+    session ends. Something is said at least once a second (Load), so a manager that is silent for longer hangs.
+    Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING;
+      CANCELLED READER_STALLED.
     """
     GetStats: _grpc.UnaryUnaryMultiCallable[_cache_pb2.GetStatsRequest, _cache_pb2.GetStatsResponse]
     """GetStats reads the counters. Always safe to retry. Errors: none of its own."""
@@ -68,8 +72,12 @@ class CacheServiceAsyncStub(CacheServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Session: _aio.StreamStreamMultiCallable[_cache_pb2.SessionRequest, _cache_pb2.SessionResponse]  # type: ignore[assignment]
     """Session carries all requests of one gateway process. The first message is Open; the answer's first message is Opened.
-    The stream has no deadline. Its end, from either side, aborts every request of the session; a retry is a new session.
-    Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING.
+    The stream has no deadline. Its end, from either side, aborts every request of the session here, and the gateway goes on: it opens
+    a session with whatever manager comes, waits until Opened says limits and serving, and submits what still lives again, oldest first,
+    with the tokens that it has (Submit.age, resume_token_ids), before anything new. A gateway that reads nothing for 10 s is dead: its
+    session ends. Something is said at least once a second (Load), so a manager that is silent for longer hangs.
+    Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING;
+      CANCELLED READER_STALLED.
     """
     GetStats: _aio.UnaryUnaryMultiCallable[_cache_pb2.GetStatsRequest, _cache_pb2.GetStatsResponse]  # type: ignore[assignment]
     """GetStats reads the counters. Always safe to retry. Errors: none of its own."""
@@ -104,8 +112,12 @@ class CacheServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_cache_pb2.SessionResponse], _abc.AsyncIterator[_cache_pb2.SessionResponse]]:
         """Session carries all requests of one gateway process. The first message is Open; the answer's first message is Opened.
-        The stream has no deadline. Its end, from either side, aborts every request of the session; a retry is a new session.
-        Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING.
+        The stream has no deadline. Its end, from either side, aborts every request of the session here, and the gateway goes on: it opens
+        a session with whatever manager comes, waits until Opened says limits and serving, and submits what still lives again, oldest first,
+        with the tokens that it has (Submit.age, resume_token_ids), before anything new. A gateway that reads nothing for 10 s is dead: its
+        session ends. Something is said at least once a second (Load), so a manager that is silent for longer hangs.
+        Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE DRAINING;
+          CANCELLED READER_STALLED.
         """
 
     @_abc_1.abstractmethod
