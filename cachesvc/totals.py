@@ -14,6 +14,7 @@ class EndTotals:
     failed: int = 0
     expired: int = 0
     rejected: int = 0
+    poisoned: int = 0  # of those that failed: runners died of them
 
 
 @dataclass

@@ -33,7 +33,8 @@ class InferenceServiceStub:
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
     TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
-    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault),
+    RUNNER_DIED_TWICE (of this request, as it seems: do not send it again).
     """
 
     def __init__(self, channel):
@@ -82,7 +83,8 @@ class InferenceServiceServicer:
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
     TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
-    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault),
+    RUNNER_DIED_TWICE (of this request, as it seems: do not send it again).
     """
 
     def Generate(self, request, context):
@@ -184,7 +186,8 @@ class InferenceService:
     NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
     TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
-    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+    UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault),
+    RUNNER_DIED_TWICE (of this request, as it seems: do not send it again).
     """
 
     @staticmethod

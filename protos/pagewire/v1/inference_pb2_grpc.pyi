@@ -34,7 +34,8 @@ class InferenceServiceStub:
       NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
       TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
       CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
-      UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+      UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault),
+      RUNNER_DIED_TWICE (of this request, as it seems: do not send it again).
     """
 
     @_typing.overload
@@ -76,7 +77,8 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
       NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
       TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
       CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
-      UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+      UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault),
+      RUNNER_DIED_TWICE (of this request, as it seems: do not send it again).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -114,7 +116,8 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
       NOT_FOUND MODEL_NOT_FOUND; ALREADY_EXISTS DUPLICATE_REQUEST_ID; RESOURCE_EXHAUSTED MESSAGE_TOO_LARGE, QUEUE_FULL,
       TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
       CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
-      UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+      UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING, SESSION_LOST (retry with backoff); INTERNAL PLAN_REFUSED, INTERNAL (our fault),
+      RUNNER_DIED_TWICE (of this request, as it seems: do not send it again).
     """
 
     @_abc_1.abstractmethod
