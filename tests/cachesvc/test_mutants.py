@@ -11,6 +11,7 @@ from tests.cachesvc import (
     page_mutants,
     request_mutants,
     stream_mutants,
+    suspect_mutants,
     tree_mutants,
 )
 from tests.cachesvc.directed_histories import History
@@ -23,6 +24,7 @@ MUTANTS = [
     *request_mutants.MUTANTS,
     *stream_mutants.MUTANTS,
     *journal_mutants.MUTANTS,
+    *suspect_mutants.MUTANTS,
     *page_mutants.MUTANTS,
     *tree_mutants.MUTANTS,
 ]
