@@ -276,3 +276,17 @@ def a_runner_dies_twice_before_the_first_token() -> None:
     assert one.failed == {(1, 1)}
     one.submit(1, submission(3, [3] * 3, max_tokens=5))
     one.check_end()
+
+
+@history
+def a_runner_is_killed_with_two_plans_under_way() -> None:
+    """The second has a request that the first has not: both are suspects."""
+    one = world(num_pages=24)
+    one.submit(1, submission(1, [1] * 3, max_tokens=5))
+    one.send()
+    one.submit(1, submission(2, [2] * 3, max_tokens=5))
+    one.send()
+    one.boot_another_runner(one.description.page_size)
+    one.attach()
+    assert one.deaths.counts == {(1, 1): 1, (1, 2): 1}
+    one.check_end()
