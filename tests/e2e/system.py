@@ -69,6 +69,7 @@ class System:
             "step_budget_tokens": "cachesvc",
             "record": "cachesvc",
             "metrics": "cachesvc",
+            "runner_silence_s": "cachesvc",
             "max_message_bytes": "gateway",
             "served_name": "gateway",
         }
