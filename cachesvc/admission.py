@@ -9,6 +9,7 @@ from cachesvc.page_table import TableWrite
 from cachesvc.prefill import PrefillBudget
 from cachesvc.request import Req, ReqState
 from cachesvc.story import Admission, Stories, WaitCause
+from cachesvc.suspects import Suspects
 from cachesvc.waiting import WaitingQueue
 
 
@@ -19,9 +20,10 @@ class Admitter:
     allowed are computed, and further choices of a prompt that is not sent yet.
     """
 
-    def __init__(self, waiting: WaitingQueue, stories: Stories) -> None:
+    def __init__(self, waiting: WaitingQueue, stories: Stories, suspects: Suspects) -> None:
         self._waiting = waiting
         self._stories = stories
+        self._suspects = suspects
         self._openings = 0
 
     def admit(
@@ -65,6 +67,9 @@ class Admitter:
         if preempted:
             self._waits(req, WaitCause.PREEMPTING)
             return None
+        if not self._suspects.may_get_a_row(req, manager.rows):
+            self._waits(req, WaitCause.SUSPECT)
+            return None
         if not manager.rows.unused_count:
             self._waits(req, WaitCause.NO_ROW)
             return None
@@ -81,6 +86,7 @@ class Admitter:
         idx, write = manager.open_row(req, self._openings, match)
         self._waiting.remove(req)
         req.state, req.table_idx = ReqState.RUNNING, idx
+        self._suspects.admitted(req)
         cached_len = int(manager.rows.cached_len[idx])
         moment = self._stories.now
         req.story.admitted(Admission(moment.plan_id, idx, cached_len, miss, moment.step))

@@ -24,6 +24,10 @@ class CacheConfig:
         "a prompt with more tokens to compute is a long one; a step's budget when not given", None
     )
     max_long_prefills: int = setting("long prompts that are computed at once", 1)
+    runner_silence_s: float = setting(
+        "seconds without an answer, beyond what the plans sent may take, until health says so",
+        10.0,
+    )
     aging_s: float = setting("seconds of waiting that make up for one class of priority", 10.0)
     record: str | None = setting("file to write the plan stream to; it must not exist", None)
     journal: str | None = setting(
@@ -43,6 +47,7 @@ class CacheConfig:
         require_at_least("max_waiting", self.max_waiting, 1)
         require_at_least("long_prefill_tokens", self.limits.long_len, 1)
         require_at_least("max_long_prefills", self.max_long_prefills, 1)
+        require_at_least("runner_silence_s", self.runner_silence_s, 0.1)
         require_at_least("aging_s", self.aging_s, 0)
         require_at_least("grace_s", self.grace_s, 0)
 
@@ -55,5 +60,6 @@ class CacheConfig:
             long_prefill_tokens=self.long_prefill_tokens,
             max_long_prefills=self.max_long_prefills,
             aging_s=self.aging_s,
+            runner_silence_s=self.runner_silence_s,
             want_digests=self.record is not None,
         )

@@ -17,6 +17,7 @@ from cachesvc.outputs import Output
 from cachesvc.plan_stream import PlanStream
 from cachesvc.recovery import Recovery
 from cachesvc.request import FinishCause, Finished, Req, Submission, limit_len_of
+from cachesvc.runner_watch import RunnerWatch
 from cachesvc.scheduler import Scheduler
 from cachesvc.totals import StreamTotals
 from servicekit.errors import (
@@ -27,7 +28,7 @@ from servicekit.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from servicekit.plan import Attach, Attached, Plan, Refusal, Result, RunnerDescription
+from servicekit.plan import Attach, Attached, Failed, Plan, Refusal, Result, RunnerDescription
 
 NOT_SAMPLED = (
     "the runner has no token for this request: the model's logits were no numbers, or it sampled "
@@ -48,7 +49,12 @@ class Core:
 
     def __init__(self, limits: Limits, journal: Journal | None = None) -> None:
         """`journal`: where it is written which pages hold what, and was by an earlier manager."""
-        self.stream = PlanStream(limits.credits, want_digests=limits.want_digests)
+        self.stream = PlanStream(
+            limits.credits,
+            want_digests=limits.want_digests,
+            runner_silence_s=limits.runner_silence_s,
+        )
+        self.watch = RunnerWatch(self.stream)
         self.live = LiveRequests(limits.aging_s)
         self.totals = StreamTotals()
         self._limits = limits
@@ -71,6 +77,7 @@ class Core:
     def serving(self) -> bool:
         return (
             self.stream.attached
+            and not self.watch.silent
             and self.stream.refusals_in_a_row < MAX_REFUSALS_IN_A_ROW
             and self.healer.may_serve
         )
@@ -162,7 +169,10 @@ class Core:
         self.live.totals.failed += 1
 
     def tick(self, now_s: float) -> None:
-        """Time passed: requests that still wait past their time fail."""
+        """Time passed: requests that still wait past their time fail, and a runner that has plans
+        is silent for longer.
+        """
+        self.watch.tick(now_s)
         for req in [] if self.scheduler is None else self.scheduler.waiting.expired(now_s):
             waited = "again for a row" if req.story.admissions else "for a row"
             message = f"the time of the request was over while it waited {waited}: allow more"
@@ -181,11 +191,30 @@ class Core:
         Errors: FailedPrecondition FINGERPRINT_MISMATCH when it serves another model than the
         requests were made for.
         """
-        return self._recovery.attached(attached)
+        plans = self._recovery.attached(attached)
+        self.watch.forget()
+        return plans
 
-    def lost(self) -> None:
+    def lost(self, reason: str = "") -> None:
         """The stream ended; rows and pages stay as they are until a runner attaches."""
+        if self.stream.attached:
+            log.warning(
+                "runner lost",
+                reason=reason,
+                plans_in_flight=self.stream.under_way,
+                prefill_tokens=self.stream.prefill_tokens_under_way,
+            )
         self.stream.on_lost()
+        self.watch.forget()
+
+    def runner_failed(self, failed: Failed) -> None:
+        """A plan failed in the runner, which ends."""
+        log.error("plan failed in the runner", plan_id=failed.plan_id, message=failed.message)
+        self._recovery.failed(failed)
+
+    def runner_drained(self) -> None:
+        """The runner ends as it was asked to; `lost` comes next."""
+        self._recovery.drained()
 
     def next_plan(self) -> Plan | None:
         """The next plan to send, None when credits are used up or there is nothing to do."""
@@ -209,6 +238,7 @@ class Core:
         Errors: ProtocolViolationError.
         """
         record = self.stream.on_result(result)
+        self.watch.answered()
         if record is None:
             return
         self.totals.executor_device_us += result.device_us
@@ -222,6 +252,7 @@ class Core:
         names fail. Errors: ProtocolViolationError.
         """
         record = self.stream.on_refusal(refusal)
+        self.watch.answered()
         self.totals.refused += 1
         log.error(
             "plan refused",

@@ -22,6 +22,7 @@ _CAUSES = {
     WaitCause.FIRST_CHOICE: "the first choice of its prompt, {behind}, was not sent yet",
     WaitCause.BEHIND: "it waited behind {behind}",
     WaitCause.NO_RUNNER: "no runner was attached",
+    WaitCause.SUSPECT: "of requests that a runner may have died of, one is tried at a time",
 }
 
 _TAKEN = {

@@ -16,6 +16,7 @@ class Limits:
     max_long_prefills: int = 1  # at once
     aging_s: float = 10.0  # a request that waits so long is as good as one of the next class
     share_stride_tokens: int = 64  # what a row samples is shared so many at a time, or a page
+    runner_silence_s: float = 10.0  # and what the work sent should take, several times over
     want_digests: bool = False  # of the page table, with every result
 
     @property

@@ -57,6 +57,7 @@ def _gauges(stats: pb.GetStatsResponse) -> tuple[tuple[str, str, float], ...]:
         ("running_requests", "Requests that hold a row.", stats.running_requests),
         ("waiting_requests", "Requests that hold no row yet.", stats.waiting_requests),
         ("attached", "1 while a runner is attached.", stats.attached),
+        ("runner_silent", "1 while its answers are overdue.", stats.runner_silent),
         ("last_plan_id", "The last plan sent.", stats.last_plan_id),
         ("last_result_plan_id", "The last plan whose result came.", stats.last_result_plan_id),
     )
@@ -81,6 +82,7 @@ def _counters(stats: pb.GetStatsResponse) -> tuple[tuple[str, str, float], ...]:
         ("preempted_requests", "Preemptions.", stats.preempted_total),
         ("evicted_pages", "Pages evicted.", stats.evicted_pages_total),
         ("refused_plans", "Plans that the runner refused.", stats.refused_total),
+        ("poisoned_requests", "Requests failed as runners died of them.", stats.poisoned_total),
         ("resent_plans", "Plans sent again after a lost stream.", stats.resent_plans_total),
         (
             "resent_results",

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from cachesvc.credits import Credits
+from cachesvc.patience import Patience
+from cachesvc.request import Req
 from cachesvc.step import Step, StepRecord
-from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Refusal, Result
+from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Failed, Plan, Refusal, Result
 
 
 class ProtocolViolationError(Exception):
@@ -36,11 +38,23 @@ class _SentPlan(NamedTuple):
     record: StepRecord
     table_digest: int | None  # of the page table after it, where it is compared
 
+    @property
+    def tokens(self) -> int:
+        """That it computes, at most one too many a row that prefills."""
+        return len(self.plan.step_rows) + len(self.plan.literal_ids)
+
+    @property
+    def stepped(self) -> list[Req | None]:
+        """The requests of the rows that compute."""
+        return [self.record.row_reqs[idx] for idx in self.plan.step_rows.tolist()]
+
 
 class PlanStream:
-    """Owns plan ids and the plans without a result. Knows nothing of requests or pages."""
+    """Owns plan ids and the plans without a result. Knows nothing of what requests or pages are."""
 
-    def __init__(self, credits: int | None, *, want_digests: bool = False) -> None:
+    def __init__(
+        self, credits: int | None, *, want_digests: bool = False, runner_silence_s: float = 10.0
+    ) -> None:
         self.manager_id = secrets.token_hex(8)
         self.former_manager_id = ""  # whose plans the runner executed before ours; "": none
         self.boot_id = ""
@@ -48,6 +62,7 @@ class PlanStream:
         self.last_result_plan_id = 0
         self.refusals_in_a_row = 0
         self._credits = Credits(credits)
+        self._patience = Patience(runner_silence_s)
         self._want_digests = want_digests
         self._next_plan_id = 1
         self._must_reset_rows = True
@@ -67,6 +82,28 @@ class PlanStream:
     def under_way(self) -> int:
         """Plans sent that have no result."""
         return len(self._sent)
+
+    @property
+    def prefill_tokens_under_way(self) -> int:
+        """Prompt tokens in those plans."""
+        return sum(len(sent.plan.literal_ids) for sent in self._sent)
+
+    @property
+    def allowed_silence_s(self) -> float:
+        """How long the runner may take over all of them before it answers any."""
+        return self._patience.allowed_s(sum(sent.tokens for sent in self._sent))
+
+    def stepped_under_way(self, failed: Failed | None) -> list[Req]:
+        """The live requests in plans without a result, each once, in the order of the plans; where
+        the runner said at which plans it `failed`, in those.
+        """
+        blamed = [
+            sent
+            for sent in self._sent
+            if failed is None or failed.plan_id <= sent.plan.plan_id <= failed.last_plan_id
+        ]
+        stepped = dict.fromkeys(req for sent in blamed for req in sent.stepped)
+        return [req for req in stepped if req is not None and not req.has_ended]
 
     @property
     def all_answered(self) -> bool:
@@ -166,6 +203,7 @@ class PlanStream:
                 f"the runner's page table after plan {result.plan_id} is not the manager's"
             )
         self._sent.popleft()
+        self._patience.note(sent.tokens, max(result.device_us, result.launch_us))
         if len(sent.plan.step_rows) and not len(sent.plan.literal_ids):
             self._credits.note_decode(result.device_us)
         self.last_result_plan_id = result.plan_id

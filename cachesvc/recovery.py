@@ -26,7 +26,7 @@ from servicekit.errors import (
     PagewireError,
     Reason,
 )
-from servicekit.plan import Attached, Plan, Refusal, RunnerDescription
+from servicekit.plan import Attached, Failed, Plan, Refusal, RunnerDescription
 
 log = structlog.get_logger()
 
@@ -54,6 +54,8 @@ class Recovery:
         self._limits = limits
         self._journal = journal
         self._fail = fail
+        self._failed: Failed | None = None  # what the runner said before it ended
+        self._drained = False
 
     @property
     def runner(self) -> RunnerDescription | None:
@@ -77,6 +79,9 @@ class Recovery:
                 f"the runner serves model {runner.model_fingerprint}, requests were made for "
                 f"{known.model_fingerprint}",
             )
+        died = bool(self._stream.boot_id) and self._stream.boot_id != attached.boot_id
+        stepped = self._stream.stepped_under_way(self._failed) if died and not self._drained else []
+        self._failed, self._drained = None, False
         plans: list[Plan] = []
         resent_results = adopted_pages = readmitted = 0
         last_result_plan_id = self._stream.last_result_plan_id
@@ -91,6 +96,7 @@ class Recovery:
         else:
             readmitted = self.scheduler.running_count
             self._move_to(runner, self.scheduler)
+            self._blame(stepped, self.scheduler)
         self._live.stories.runner_came(self._next_plan_id)
         self._totals.attached += 1
         self._totals.resent_plans += len(plans)
@@ -161,6 +167,29 @@ class Recovery:
                 message = f"another runner came, with which this cannot go on: {error.message}"
                 self._fail(req, FailedPrecondition(error.reason, message))
         scheduler.finish_what_no_longer_fits()
+
+    def failed(self, failed: Failed) -> None:
+        """The runner said at which plan, and ends."""
+        self._failed = failed
+
+    def drained(self) -> None:
+        """The runner ends because it was asked to: it dies of no request."""
+        self._drained = True
+
+    def _blame(self, stepped: list[Req], scheduler: Scheduler) -> None:
+        """A runner died with these in its plans."""
+        for req in scheduler.suspects.blame(req for req in stepped if not req.has_ended):
+            log.error(
+                "request poisoned",
+                request_id=req.submission.request_id,
+                runner_deaths=req.runner_deaths,
+            )
+            message = (
+                f"{req.runner_deaths} runners died while they computed this request: sent again, "
+                "it may end the next one"
+            )
+            self._live.totals.poisoned += 1
+            self._fail(req, Internal(Reason.RUNNER_DIED_TWICE, message))
 
     def refused(self, record: StepRecord, refusal: Refusal) -> None:
         """Start over after a refused plan, on what plans before it cached; the requests of its

@@ -83,6 +83,7 @@ class Req:
     state: ReqState = ReqState.WAITING
     table_idx: int | None = None
     output_ids: Int32Array = field(default_factory=lambda: EMPTY)
+    runner_deaths: int = 0  # with it in a plan, and no token since: see `suspects`
 
     @property
     def has_ended(self) -> bool:

@@ -43,6 +43,7 @@ class RowTable:
             num_rows, dtype=np.int32
         )  # K and V present once the plans sent are executed
         self.known_len = np.zeros(num_rows, dtype=np.int32)  # ids known here
+        self.opened_len = np.zeros(num_rows, dtype=np.int32)  # of those, when the row was opened
         self.pending_len = np.zeros(
             num_rows, dtype=np.int32
         )  # sampled in plans sent, ids not known yet
@@ -81,7 +82,7 @@ class RowTable:
         self.prompt_len[idx] = prompt_len
         self.limit_len[idx] = req.limit_len
         self.cached_len[idx] = num_pages * self._page_size
-        self.known_len[idx] = known_len
+        self.known_len[idx] = self.opened_len[idx] = known_len
         self.pending_len[idx] = 0
         self.num_pages[idx] = self.num_tree_pages[idx] = num_pages
         self.num_noted_pages[idx] = num_pages
@@ -118,6 +119,11 @@ class RowTable:
     def open_rows(self) -> list[int]:
         """table_idx of every row in use."""
         return [idx for idx, req in enumerate(self.req) if req is not None]
+
+    @property
+    def any_without_a_token(self) -> bool:
+        """Whether a request that runs has gained no token in its row."""
+        return bool((self.live & (self.known_len == self.opened_len)).any())
 
     def output_ids(self, idx: int) -> Int32Array:
         """What the row's request has sampled so far, a copy."""

@@ -15,9 +15,10 @@ from pagewire.v1 import runner_pb2 as pb
 from cachesvc.core import Core
 from cachesvc.plan_stream import ProtocolViolationError
 from servicekit.client import Ended, keep_up, stream_channel
-from servicekit.errors import PagewireError
+from servicekit.errors import PagewireError, Reason
 from servicekit.plan_codec import (
     decode_attached,
+    decode_failed,
     decode_refusal,
     decode_result,
     encode_attach,
@@ -67,7 +68,7 @@ class RunnerClient:
     async def _attached_once(self) -> Ended:
         attached_before = self._core.totals.attached
         why = await self._one_stream()
-        self._core.lost()
+        self._core.lost(why)
         self._on_change()
         return Ended(self._core.totals.attached > attached_before, why)
 
@@ -87,7 +88,10 @@ class RunnerClient:
             self._on_change()
             return await self._drive(call)
         except grpc.aio.AioRpcError as error:
-            return error_of(error).message
+            failure = error_of(error)
+            if failure.reason is Reason.DRAINING:
+                self._core.runner_drained()
+            return failure.message
         except asyncio.InvalidStateError:  # grpc.aio: written to after the call ended
             return "the runner ended the stream"
         except (PagewireError, ProtocolViolationError) as error:
@@ -132,7 +136,7 @@ class RunnerClient:
             if answer is grpc.aio.EOF:
                 return "the runner ended the stream"
             kind = answer.WhichOneof("response")
-            if self._writer is not None and kind in ("result", "refusal"):
+            if self._writer is not None and kind in ("result", "refusal", "failed"):
                 getattr(self._writer, kind)(getattr(answer, kind))
             if kind == "result":
                 self._core.result(decode_result(answer.result))
@@ -140,6 +144,9 @@ class RunnerClient:
                     await self._send_due(call)
             elif kind == "refusal":
                 self._core.refused(decode_refusal(answer.refusal))
+            elif kind == "failed":
+                self._core.runner_failed(decode_failed(answer.failed))
+                return f"plan {answer.failed.plan_id} failed in the runner"
             else:
                 raise ProtocolViolationError(
                     f"an ExecuteResponse with {kind} in the middle of a stream"

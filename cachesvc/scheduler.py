@@ -24,6 +24,7 @@ from cachesvc.rows import RowIndexes
 from cachesvc.running import RunningRows
 from cachesvc.step import Sampled, Step, StepRecord
 from cachesvc.story import Preemption, PreemptionCause, Stories
+from cachesvc.suspects import Suspects
 from cachesvc.totals import ScheduleTotals
 from cachesvc.waiting import WaitingQueue
 from servicekit.arith import ceil_div
@@ -51,7 +52,8 @@ class Scheduler:
         self.outputs: list[Output] = []
         self.totals = ScheduleTotals()
         self.waiting = WaitingQueue(limits.long_len)
-        self._admitter = Admitter(self.waiting, stories)
+        self.suspects = Suspects()
+        self._admitter = Admitter(self.waiting, stories, self.suspects)
         self._limits = limits
         self._stories = stories
         self._plan_id = 0
@@ -309,6 +311,7 @@ class Scheduler:
         known_len += 1
         rows.known_len[at] = known_len
         rows.pending_len[at] -= 1
+        self.suspects.tokens_came(rows)
         self.totals.sampled_tokens += len(at)
         self.outputs.append(Sampled(rows.session_id[at], rows.key[at], token_ids))
         if logprobs is not None:

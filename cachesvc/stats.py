@@ -31,6 +31,8 @@ def stats_of(core: Core) -> pb.GetStatsResponse:
         healed_total=core.healer.healed_total,
         resent_results_total=totals.resent_results,
         adopted_pages_total=totals.adopted_pages,
+        runner_silent=core.watch.silent,
+        poisoned_total=ends.poisoned,
     )
     if (scheduler := core.scheduler) is not None:
         manager = scheduler.manager

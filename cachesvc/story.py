@@ -23,6 +23,7 @@ class WaitCause(IntEnum):
     FIRST_CHOICE = 6
     BEHIND = 7
     NO_RUNNER = 8
+    SUSPECT = 9
 
 
 class MatchEnd(IntEnum):

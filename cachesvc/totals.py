@@ -15,6 +15,7 @@ class EndTotals:
     expired: int = 0
     rejected: int = 0
     resubmitted: int = 0  # of a session that was lost
+    poisoned: int = 0  # of those that failed: runners died of them
 
 
 @dataclass

@@ -21,8 +21,14 @@ from pagewire.v1 import runner_pb2 as pb
 
 from servicekit.client import stream_channel
 from servicekit.errors import FatalError, PagewireError, Reason, SetupError, Unavailable
-from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Plan, Refusal, Result
-from servicekit.plan_codec import decode_attached, decode_refusal, decode_result, encode_attach
+from servicekit.plan import PROTOCOL_VERSION, Attach, Attached, Failed, Plan, Refusal, Result
+from servicekit.plan_codec import (
+    decode_attached,
+    decode_failed,
+    decode_refusal,
+    decode_result,
+    encode_attach,
+)
 from servicekit.plan_history import ExecutedPlan, PlanHistory, mismatch
 from servicekit.plan_twin import plan_request
 from servicekit.status import error_of
@@ -171,6 +177,8 @@ class _Replay:
         plan_id = sent.executed.plan_id
         if isinstance(answer, Refusal):
             return f"plan {plan_id}: executed when recorded, now refused: {answer.message}"
+        if isinstance(answer, Failed):
+            return f"plan {plan_id}: executed when recorded, now the runner fails: {answer.message}"
         self._acked_plan_id = answer.plan_id
         self._num_results += 1
         self._num_tokens += len(answer.sampled_ids)
@@ -180,7 +188,7 @@ class _Replay:
             self._digests.update(answer.table_digest.to_bytes(8, "little"))
         return _difference(sent, answer)
 
-    async def _answer(self) -> Result | Refusal:
+    async def _answer(self) -> Result | Refusal | Failed:
         """The next one that is for a plan of ours."""
         while True:
             answer = await self._call.read()
@@ -188,6 +196,8 @@ class _Replay:
                 raise Unavailable(Reason.SESSION_LOST, "the runner ended the stream")
             if answer.HasField("refusal"):
                 return decode_refusal(answer.refusal)
+            if answer.HasField("failed"):
+                return decode_failed(answer.failed)
             result = decode_result(answer.result)
             if result.plan_id > self._last_former_plan_id:
                 return result

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from runnersvc.executed_rows import ExecutedRows
-from servicekit.plan import Int32Array, Logprobs, Plan, Refusal, Result
+from servicekit.plan import Failed, Int32Array, Logprobs, Plan, Refusal, Result
+from servicekit.quoting import shortened_bytes
 
 T = TypeVar("T")
 V = TypeVar("V")
-Answer: TypeAlias = Result | Refusal
+Answer: TypeAlias = Result | Refusal | Failed
+
+MAX_MESSAGE_BYTES = 1024  # of what a plan raised, as the manager is told
 
 
 class Executed(NamedTuple):
@@ -68,13 +71,23 @@ class _InFlight:
     table_digest: int | None
 
 
+class _Raised(NamedTuple):
+    """Handing a plan to the device raised."""
+
+    plan_id: int
+    error: Exception
+
+
 class Executor:
     """Executes accepted plans in order, the next one launched while the device is at the last.
 
     `publish` is called with each plan and its Result, and with each Refusal when its turn has come;
-    `on_failure` with what a plan raised, after which nothing is executed any more: the state of the
-    device memory is unknown then. Both on a thread of their own, which waits for the device and for
-    no reader.
+    `on_failure` with what a plan raised and what the manager is to know of it, after which nothing
+    is executed any more: the state of the device memory is unknown then. Both on a thread of their
+    own, which waits for the device and for no reader.
+
+    An error of the device may come out while plans after the guilty one are launched, and it may be
+    theirs: all of them are named.
     """
 
     def __init__(
@@ -82,9 +95,10 @@ class Executor:
         model: ExecutesPlans,
         num_rows: int,
         publish: Callable[[Plan | None, Answer], None],
-        on_failure: Callable[[Exception], None],
+        on_failure: Callable[[Failed, Exception], None],
     ) -> None:
         self.last_plan_id = 0  # launched last; written and read on the launching thread
+        self._begun_plan_id = 0  # the last one whose launch began
         self._model = model
         self._rows = ExecutedRows(num_rows)
         self._publish = publish
@@ -94,7 +108,7 @@ class Executor:
             queue.SimpleQueue()
         )
         self._under_way: queue.SimpleQueue[
-            _InFlight | Refusal | Exception | Callable[[], None] | None
+            _InFlight | Refusal | _Raised | Callable[[], None] | None
         ] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
@@ -137,12 +151,13 @@ class Executor:
                 self._under_way.put(work)
             elif isinstance(work, Plan):
                 began = time.perf_counter()
+                self._begun_plan_id = work.plan_id
                 try:
                     launched = self._model.launch(work)
                     launch_us = _us_since(began)
                     table_digest = self._digest_after(work)
                 except Exception as error:  # noqa: BLE001 # reported: the owner ends the process
-                    self._under_way.put(error)
+                    self._under_way.put(_Raised(work.plan_id, error))
                     break
                 self.last_plan_id = work.plan_id
                 waited_us = round((began - free_since) * 1e6)
@@ -160,7 +175,7 @@ class Executor:
                 try:
                     executed = done.launched.wait()
                 except Exception as error:  # noqa: BLE001 # reported: the owner ends the process
-                    return self._fail(error)
+                    return self._fail(done.plan.plan_id, error)
                 self._publish(
                     done.plan,
                     Result(
@@ -175,15 +190,16 @@ class Executor:
                         table_digest=done.table_digest,
                     ),
                 )
-            elif isinstance(done, Exception):
-                return self._fail(done)
+            elif isinstance(done, _Raised):
+                return self._fail(done.plan_id, done.error)
             else:
                 done()
         return None
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, plan_id: int, error: Exception) -> None:
         self._failed = True
-        self._on_failure(error)
+        raised = shortened_bytes(f"{type(error).__name__}: {error}", MAX_MESSAGE_BYTES)
+        self._on_failure(Failed(plan_id, raised, self._begun_plan_id), error)
 
     def _digest_after(self, plan: Plan) -> int | None:
         self._rows.apply(plan)

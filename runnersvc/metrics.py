@@ -39,6 +39,11 @@ def collected(runner: Runner | None) -> Iterator[Metric]:
     counters = (
         ("executed_plans", "Plans executed.", totals.executed_plans),
         ("attaches", "Streams of managers that attached.", totals.attached),
+        (
+            "resent_results",
+            "Results that a manager did not hold when it attached, sent again.",
+            totals.resent_results,
+        ),
         ("sampled_tokens", "Tokens sampled.", totals.sampled_tokens),
         (
             "executor_waited_seconds",

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -17,7 +17,7 @@ from runnersvc.bookkeeping import Books
 from runnersvc.executor import Answer, ExecutesPlans, Executor
 from servicekit.errors import AlreadyExists, Reason
 from servicekit.handshake import check_fingerprint, check_protocol_version
-from servicekit.plan import Attach, Attached, Plan, Result, RunnerDescription
+from servicekit.plan import Attach, Attached, Failed, Plan, Result, RunnerDescription
 
 log = structlog.get_logger()
 
@@ -29,6 +29,7 @@ class Totals:
     """Counters of one life that only grow, read by whoever asks."""
 
     attached: int = 0
+    resent_results: int = 0  # that a manager did not hold when it attached
     executed_plans: int = 0
     sampled_tokens: int = 0
     graph_steps: int = 0
@@ -39,10 +40,18 @@ class Totals:
     refused_by_reason: Counter[str] = field(default_factory=Counter)
 
 
+class _Accepted(NamedTuple):
+    """A plan that is not executed yet."""
+
+    plan_id: int
+    prefill_tokens: int
+
+
 class Runner:
     """One life of the KV memory. Everything but the model runs on the event loop that made it.
 
     `failed` is set when a plan raised: the memory is not to be trusted and the process has to end.
+    The manager is told before.
     """
 
     def __init__(self, model: ExecutesPlans, description: RunnerDescription) -> None:
@@ -54,6 +63,7 @@ class Runner:
         self._last_manager_id = ""
         self._books = Books(description)
         self._dropping = False  # after a refusal, until a plan starts over
+        self._accepted: deque[_Accepted] = deque()  # without a result so far, oldest first
         self._kept: dict[int, Result] = {}  # results not acknowledged, by plan_id in order
         self._send: Callable[[Answer], None] | None = None  # the live stream
         self._attaching = False
@@ -104,11 +114,24 @@ class Runner:
         attached = Attached(
             self.description, self.boot_id, self.last_executed, self._last_manager_id
         )
-        return attached, list(self._kept.values())
+        results = list(self._kept.values())
+        self.totals.resent_results += len(results)
+        log.info(
+            "manager attached",
+            manager_id=attach.manager_id,
+            last_executed=self.last_executed,
+            resent_results=len(results),
+        )
+        return attached, results
 
     def detach(self) -> None:
         """The live stream ended; what was accepted is executed all the same."""
         self._send = None
+        log.info(
+            "manager lost",
+            plans_in_flight=len(self._accepted),
+            prefill_tokens=sum(accepted.prefill_tokens for accepted in self._accepted),
+        )
 
     def take(self, plan: Plan) -> None:
         """A plan came on the live stream: accept it, or refuse it in its turn."""
@@ -127,6 +150,7 @@ class Runner:
             return
         self._dropping = False
         self._forget(plan.acked_plan_id)
+        self._accepted.append(_Accepted(plan.plan_id, len(plan.literal_ids)))
         self._executor.put(plan)
         for row in plan.open_rows:
             if row.traceparent:
@@ -166,6 +190,7 @@ class Runner:
 
     def _published(self, plan: Plan | None, answer: Answer) -> None:
         if plan is not None and isinstance(answer, Result):
+            self._accepted.popleft()
             self.last_executed = plan.plan_id
             self._last_manager_id = plan.manager_id
             self._kept[plan.plan_id] = answer
@@ -179,6 +204,11 @@ class Runner:
         if self._send is not None:
             self._send(answer)
 
-    def _fail(self, error: Exception) -> None:
-        log.error("a plan failed, the device memory is not to be trusted", exc_info=error)
+    def _fail(self, failed: Failed, error: Exception) -> None:
+        log.error(
+            "a plan failed, the device memory is not to be trusted",
+            plan_id=failed.plan_id,
+            exc_info=error,
+        )
+        self._publish(None, failed)
         self._loop.call_soon_threadsafe(self.failed.set)

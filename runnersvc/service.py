@@ -15,11 +15,12 @@ from runnersvc.executor import Answer
 from runnersvc.runner import Runner
 from servicekit.arith import table_width
 from servicekit.errors import InvalidArgument, NotFound, Reason, Unavailable
-from servicekit.plan import Result
+from servicekit.plan import Failed, Refusal, Result
 from servicekit.plan_codec import (
     decode_attach,
     decode_plan,
     encode_attached,
+    encode_failed,
     encode_refusal,
     encode_result,
 )
@@ -74,6 +75,8 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
             self._reader = asyncio.create_task(self._read(runner, requests, answers))
             while (answer := await answers.get()) is not None:
                 yield _response(answer)
+                if isinstance(answer, Failed):
+                    return  # a status of failure could overtake the answer
             if self._draining:
                 raise Unavailable(Reason.DRAINING, "the runner is draining: attach to another one")
             await self._reader  # raises what a bad message raised
@@ -115,6 +118,10 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
                 Reason.CHAIN_NOT_ATTACHED,
                 "the runner is still loading the model: try again when health is SERVING",
             )
+        if self._runner.failed.is_set():
+            raise Unavailable(
+                Reason.DRAINING, "the runner ends after a plan that failed: attach to another one"
+            )
         return self._runner
 
     async def _read(
@@ -142,4 +149,6 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
 def _response(answer: Answer) -> pb.ExecuteResponse:
     if isinstance(answer, Result):
         return pb.ExecuteResponse(result=encode_result(answer))
-    return pb.ExecuteResponse(refusal=encode_refusal(answer))
+    if isinstance(answer, Refusal):
+        return pb.ExecuteResponse(refusal=encode_refusal(answer))
+    return pb.ExecuteResponse(failed=encode_failed(answer))

@@ -80,6 +80,7 @@ async def _serve_loaded(
     failed = asyncio.create_task(runner.failed.wait())
     await asyncio.wait((stop, failed), return_when=asyncio.FIRST_COMPLETED)
     if failed.done():
+        await host.stop(STREAM_END_S)  # the manager is told of the plan first
         raise FatalError("a plan failed while it was executed; the log above says why")
     await host.within_grace(asyncio.create_task(service.ended()), config.grace_s)
     await service.drain()

@@ -25,6 +25,9 @@ def stream_channel(address: str, window_bytes: int | None = None) -> grpc.aio.Ch
     """A channel for one long stream: messages of any length, quick to connect again, no retries of
     gRPC's own. With `window_bytes` the peer's writes wait once so many bytes are unread here, or
     one message if that is longer; else gRPC chooses, and grows it.
+
+    A peer that does not answer pings for half a minute is gone, whatever its socket says; more
+    often than every ten seconds a `ServiceHost` takes them for an attack.
     """
     window: list[tuple[str, int]] = []
     if window_bytes is not None:
@@ -36,6 +39,9 @@ def stream_channel(address: str, window_bytes: int | None = None) -> grpc.aio.Ch
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
             ("grpc.enable_retries", 0),
+            ("grpc.keepalive_time_ms", 15_000),
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.http2.max_pings_without_data", 0),
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.min_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 1000),

@@ -125,6 +125,15 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """Executing one of the plans `plan_id … last_plan_id` failed, and the runner ends."""
+
+    plan_id: int
+    message: str
+    last_plan_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerDescription:
     """What a plan may rely on; it does not change in a runner's life."""
 

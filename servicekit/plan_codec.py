@@ -11,6 +11,7 @@ from pagewire.v1 import runner_pb2 as pb
 from servicekit.plan import (
     Attach,
     Attached,
+    Failed,
     Int32Array,
     Logprobs,
     Plan,
@@ -166,6 +167,14 @@ def decode_refusal(message: pb.Refusal) -> Refusal:
         named_rows=tuple(message.named_rows),
         last_accepted_plan_id=message.last_accepted_plan_id,
     )
+
+
+def encode_failed(failed: Failed) -> pb.Failed:
+    return pb.Failed(**dataclasses.asdict(failed))
+
+
+def decode_failed(message: pb.Failed) -> Failed:
+    return Failed(message.plan_id, message.message, message.last_plan_id)
 
 
 def encode_attach(attach: Attach) -> pb.Attach:

@@ -2,9 +2,9 @@
 
 Over several attaches it stays one sequence that a fresh runner can execute. A plan whose result was
 recorded was executed, whatever stream it came on. A refused plan never was, nor any sent before its
-refusal came back; a plan without a result may or may not have been: neither is part of it. After a
-refusal, a runner's restart or another manager, the next plan resets the rows, and does so again
-when the sequence is executed elsewhere.
+refusal came back; a plan without a result may or may not have been, and one that the runner failed
+at has none: neither is part of it. After a refusal, a runner's restart or another manager, the next
+plan resets the rows, and does so again when the sequence is executed elsewhere.
 """
 
 from __future__ import annotations
@@ -133,6 +133,8 @@ class _Reading:
             self.num_recorded += 1
         elif kind == "result":
             self._answer(record, message.result, self._attached)
+        elif kind == "failed":
+            self._sent.clear()  # the runner ends
         else:
             self._sent.clear()  # the runner drops what came after a refused plan
             self._num_refused += 1

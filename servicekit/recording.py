@@ -77,6 +77,9 @@ class RecordingWriter:
     def refusal(self, refusal: runner_pb2.Refusal) -> None:
         self._put(pb.RecordedMessage(refusal=refusal))
 
+    def failed(self, failed: runner_pb2.Failed) -> None:
+        self._put(pb.RecordedMessage(failed=failed))
+
     def _put(self, record: Message) -> None:
         if self._failure is not None:
             return

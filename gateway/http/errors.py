@@ -85,6 +85,8 @@ def error_response(error: PagewireError, params: Mapping[str, str]) -> Response:
     headers = {}
     if error.code_name == "UNAUTHENTICATED":
         headers["www-authenticate"] = "Bearer"
+    if error.reason is Reason.RUNNER_DIED_TWICE:
+        headers["x-should-retry"] = "false"  # OpenAI's clients send again what gets a 500, else
     if error.retry_after_s is not None:
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     return json_response(error_answer(error, params), status_of(error), headers)

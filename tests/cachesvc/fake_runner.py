@@ -17,6 +17,7 @@ from runnersvc.bookkeeping import Books
 from servicekit.plan import (
     Attach,
     Attached,
+    Failed,
     Int32Array,
     Plan,
     Refusal,
@@ -152,9 +153,20 @@ class FakeMemory:
 
 
 class FakeRunner:
-    """One life of a runner, driven by hand: plans are taken and executed when the test says so."""
+    """One life of a runner, driven by hand: plans are taken and executed when the test says so.
 
-    def __init__(self, runner: RunnerDescription, boot_id: str = "boot-1") -> None:
+    It dies of a plan that steps a row of `dies_of`, by seed and choice, and says so in vain when
+    nobody listens.
+    """
+
+    def __init__(
+        self,
+        runner: RunnerDescription,
+        boot_id: str = "boot-1",
+        dies_of: set[tuple[int, int]] | None = None,
+    ) -> None:
+        self.dies_of = set() if dies_of is None else dies_of
+        self.is_dead = False
         self.description = runner
         self.boot_id = boot_id
         self.memory = FakeMemory(runner)
@@ -191,13 +203,17 @@ class FakeRunner:
             self.refusals.append(refusal)
             self._put_refusal(refusal)
 
-    def execute_one(self) -> Result | Refusal | None:
+    def execute_one(self) -> Result | Refusal | Failed | None:
         """The answer to the oldest plan taken, None when there is none."""
         if not self._queue:
             return None
         work = self._queue.popleft()
         if isinstance(work, Refusal):
             return work
+        if self._kills(work):
+            self.is_dead = True
+            self._queue.clear()
+            return Failed(work.plan_id, "poison", work.plan_id)
         sampled_ids = self.memory.execute(work)
         digest = self.memory.digest() if work.want_digest else None
         result = Result(work.plan_id, sampled_ids, waited_us=2, device_us=3, table_digest=digest)
@@ -205,6 +221,12 @@ class FakeRunner:
         self.executed.append(work)
         self._kept[work.plan_id] = result
         return result
+
+    def _kills(self, plan: Plan) -> bool:
+        opened = {idx: row.opened for idx, row in self.memory.rows.items()}
+        opened |= {row.table_idx: row for row in plan.open_rows}
+        stepped = [opened[idx] for idx in plan.step_rows.tolist()]
+        return any((row.seed, row.choice) in self.dies_of for row in stepped)
 
     @property
     def idle(self) -> bool:

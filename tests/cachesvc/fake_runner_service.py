@@ -10,11 +10,12 @@ from pagewire.v1 import runner_pb2 as pb
 from pagewire.v1 import runner_pb2_grpc
 
 from servicekit.errors import PagewireError, Reason, Unavailable
-from servicekit.plan import Plan, Result, RunnerDescription
+from servicekit.plan import Failed, Plan, Result, RunnerDescription
 from servicekit.plan_codec import (
     decode_attach,
     decode_plan,
     encode_attached,
+    encode_failed,
     encode_refusal,
     encode_result,
 )
@@ -86,6 +87,8 @@ class FakeRunnerService(runner_pb2_grpc.RunnerServiceServicer):
         answer = self.runner.execute_one()
         if isinstance(answer, Result):
             return pb.ExecuteResponse(result=encode_result(answer))
+        if isinstance(answer, Failed):
+            return pb.ExecuteResponse(failed=encode_failed(answer))
         assert answer is not None
         return pb.ExecuteResponse(refusal=encode_refusal(answer))
 

@@ -12,6 +12,8 @@ from cachesvc.integrity import check_integrity, path_of
 from cachesvc.ledger import PageState
 from cachesvc.prefix_node import SaltedRoot
 from cachesvc.request import FinishCause, Req, ReqState
+from cachesvc.rows import RowTable
+from servicekit.errors import Reason
 from servicekit.plan import Plan
 from tests.cachesvc.builders import locs_of
 from tests.cachesvc.fake_runner import digest_of
@@ -32,6 +34,7 @@ def check(world: World) -> None:
     check_integrity(world.manager)
     the_ledger_knows_where_each_page_is(world)
     assert len(world.core.live) == len(world.live)
+    deaths_are_held_against_those_that_took_part(world)
 
 
 def every_token_is_the_undisturbed_one(world: World) -> None:
@@ -65,6 +68,18 @@ def requests_are_in_the_order_of_their_ranks(world: World) -> None:
     for state in (ReqState.RUNNING, ReqState.WAITING):
         ranks = [world.wanted[req.session_id, req.key].rank for req in world.reqs(state)]
         assert ranks == sorted(ranks), state
+
+
+def deaths_are_held_against_those_that_took_part(world: World) -> None:
+    for request_key in world.live:
+        req = world.core.live.find(*request_key)
+        assert req is not None
+        assert req.runner_deaths == world.deaths.counts[request_key], request_key
+    for request_key, ended in world.wire.heard.finished.items():
+        if ended.failure is not None and ended.failure.reason is Reason.RUNNER_DIED_TWICE:
+            draw = world.wanted[request_key].draw
+            by_chance = request_key in world.deaths.by_chance
+            assert draw in world.wire.runner.dies_of or by_chance, "it killed no runner"
 
 
 def both_ends_hold_the_same_table_when_nothing_is_under_way(world: World) -> None:
@@ -177,6 +192,23 @@ def first_in_rank_comes_first(world: World, running: list[Req]) -> None:
         waits_for_its_own = req.first_choice is not None or req.known_len > world.limits.long_len
         if got_a_row and not waits_for_its_own:
             assert max(got_a_row) < req.rank
+
+
+def who_a_runner_may_have_died_of_is_tried_alone(world: World, running: list[Req]) -> None:
+    """Beside those that have gained a token in their rows; and nobody joins it."""
+    rows = world.manager.rows
+    now = world.reqs(ReqState.RUNNING)
+    suspects = [req for req in now if req.runner_deaths]
+    if suspects:
+        (tried,) = suspects
+        joined = [req for req in now if req not in running]
+        assert joined in ([], [tried])
+        untried = [req for req in now if req is not tried and not gained_a_token(rows, req)]
+        assert not untried
+
+
+def gained_a_token(rows: RowTable, req: Req) -> bool:
+    return bool(rows.known_len[req.table_idx] > rows.opened_len[req.table_idx])
 
 
 def choices_share_the_prompt(world: World, running: list[Req]) -> None:

@@ -13,9 +13,10 @@ from tests.cachesvc.broken_books import (
     a_page_of_the_tree_is_free_too,
     the_evictable_counter_is_one_too_high,
 )
+from tests.cachesvc.builders import submission
 from tests.cachesvc.damage import KINDS
 from tests.cachesvc.troubled_world import TroubledWorld
-from tests.cachesvc.wishes import TOKEN_IDS
+from tests.cachesvc.wishes import PROMPTS, TOKEN_IDS
 
 MAX_FAULTS = 5  # a history that is all faults gets nowhere
 SEEN_BY_COUNTERS = (
@@ -89,6 +90,7 @@ class FaultRules(RuleBasedStateMachine):
     @rule()
     def attach_in_vain(self) -> None:
         """The runner answers, the answer is lost."""
+        self.world.let_the_runner_finish()
         self.world.wire.runner.attach(self.world.core.attach_request())
 
     @precondition(detached)
@@ -113,6 +115,14 @@ class FaultRules(RuleBasedStateMachine):
     def kill_the_manager_in_motion(self, num_read: int, num_executed: int, num_heard: int) -> None:
         self._put_in_motion(num_read, num_executed, num_heard)
         self.kill_the_manager()
+
+    @precondition(lambda self: attached(self) and faults_left(self))
+    @rule(prompt=PROMPTS, max_tokens=st.integers(1, 8), priority=st.sampled_from((0, 0, 1)))
+    def submit_what_runners_die_of(self, prompt: list[int], max_tokens: int, priority: int) -> None:
+        self.num_faults += 1
+        seed = self._next_seed()
+        wanted = submission(seed, prompt, seed=seed, max_tokens=max_tokens, priority=priority)
+        self.world.submit_poison(1, wanted)
 
     @precondition(detached)
     @rule(token_id=TOKEN_IDS, num_steps=FEW, reads_last=st.booleans())

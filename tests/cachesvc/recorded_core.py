@@ -91,6 +91,8 @@ for _name in (
     "next_plan",
     "result",
     "refused",
+    "runner_failed",
+    "runner_drained",
     "check_integrity",
     "take_outputs",
 ):

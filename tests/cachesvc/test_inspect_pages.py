@@ -70,7 +70,7 @@ class TestRequests:
         for _ in range(MAX_REPEATS + 5):
             joined.send()
             joined.cut()
-            joined.core.stream.boot_id = "a life that is over"
+            joined.runner.last_manager_id = "another manager"
             joined.attach()
         admissions = report(joined, 1).story.admissions
         assert len(admissions) == MAX_REPEATS

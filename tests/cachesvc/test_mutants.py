@@ -7,22 +7,26 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.cachesvc import (
+    journal_histories,
     journal_mutants,
     page_mutants,
     request_mutants,
+    runner_histories,
     stream_mutants,
+    suspect_mutants,
     tree_mutants,
 )
 from tests.cachesvc.directed_histories import History
-from tests.cachesvc.journal_histories import HISTORIES
 from tests.cachesvc.machine import ManagerMachine
 from tests.cachesvc.mutants import Mutant
 from tests.cachesvc.tree_machine import TreeMachine
 
+HISTORIES = [*journal_histories.HISTORIES, *runner_histories.HISTORIES]
 MUTANTS = [
     *request_mutants.MUTANTS,
     *stream_mutants.MUTANTS,
     *journal_mutants.MUTANTS,
+    *suspect_mutants.MUTANTS,
     *page_mutants.MUTANTS,
     *tree_mutants.MUTANTS,
 ]

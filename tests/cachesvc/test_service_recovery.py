@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -145,6 +147,40 @@ class TestAnotherRunner:
             await gateway.until_finished(1)
             assert gateway.finished[1].cause == pb.FINISH_CAUSE_CACHE_FULL
             assert (await chain.stats()).boot_id == "boot-2"
+
+    async def test_one_that_hung_from_the_start_does_not_keep_the_next_one_out(
+        self, runner_address: str
+    ) -> None:
+        """Its socket takes connections, as that of a stopped process does, and nobody answers."""
+        path = runner_address.removeprefix("unix:")
+        hung = socket.socket(socket.AF_UNIX)
+        hung.bind(path)
+        hung.listen()
+        async with chain_without_runner(runner_address) as chain:
+            gateway = Gateway(chain.channel)
+            await gateway.open()
+            connection, _ = await asyncio.to_thread(hung.accept)
+            for held in (connection, hung):
+                held.close()
+            os.unlink(path)  # noqa: PTH108 # a call of this loop's own, and short
+            async with served_at(runner_address, ADD_RUNNER, chain.runner):
+                await gateway.until(lambda _: gateway.opened and gateway.opened[-1].serving)
+
+    async def test_a_plan_that_fails_is_told_and_the_next_one_is_attached(
+        self, chain: Chain
+    ) -> None:
+        gateway = await chain.gateway()
+        chain.runner.runner.dies_of = {(1, 0)}
+        await gateway.submit(1)
+        await gateway.until(lambda _: chain.runner.runner.is_dead)
+        for boot_id in ("boot-2", "boot-3"):
+            chain.runner.runner = FakeRunner(describe(), boot_id, {(1, 0)})
+            await chain.until(lambda stats, boot_id=boot_id: stats.boot_id == boot_id)
+            if boot_id == "boot-2":
+                await chain.until(lambda _: chain.runner.runner.is_dead)
+        await gateway.until_finished(1)
+        assert gateway.finished[1].failure.reason == "RUNNER_DIED_TWICE"
+        assert (await chain.stats()).poisoned_total == 1
 
     async def test_one_of_another_model_is_not_driven(self, chain: Chain) -> None:
         gateway = await chain.gateway()

@@ -7,9 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from cachesvc.core import Core
+from cachesvc.ledger import ChangeReason
 from cachesvc.limits import Limits
 from cachesvc.prefix_node import ID_BYTES
+from cachesvc.request import Submission
 from servicekit.errors import InvalidArgument
+from servicekit.plan import RunnerDescription
 from tests.cachesvc import invariants
 from tests.cachesvc.broken_books import Damage, requests_that_touch_the_fault
 from tests.cachesvc.builders import submission
@@ -28,14 +31,40 @@ class TroubledWorld(World):
     # At the other end
 
     def boot_another_runner(self, page_size: int) -> None:
-        """With pages of another size, and as many as make no larger pool."""
+        """With pages of another size, and as many as make no larger pool. Nobody is to blame."""
         self.wire.cut()
-        self.num_boots += 1
+        self.deaths.by_chance |= set(self.live)
         num_pages = self.largest.pool_tokens // page_size
         description = replace(self.largest, page_size=page_size, num_pages=num_pages)
         if not num_pages or page_size == self.description.page_size:
             description = self.description
-        self.wire.runner = self.runner_type(description, f"boot-{self.num_boots}")
+        self._boot(description)
+
+    def _boot(self, description: RunnerDescription) -> None:
+        self.num_boots += 1
+        dies_of = self.wire.runner.dies_of
+        self.wire.runner = self.runner_type(description, f"boot-{self.num_boots}", dies_of)
+
+    def execute(self) -> None:
+        """A runner may die of it; another one of the same kind comes, at once where one was
+        attached. Of two deaths the manager hears all that was said before one.
+        """
+        super().execute()
+        if not self.wire.runner.is_dead:
+            return
+        was_attached = self.is_attached
+        if was_attached and self.num_boots % 2:
+            while self.wire.answers:
+                self.deliver_answer()
+        self.wire.cut()
+        self._boot(self.wire.runner.description)
+        if was_attached:
+            self.attach()
+
+    def submit_poison(self, session_id: int, wanted: Submission) -> None:
+        """Whatever runner computes it dies."""
+        self.wire.runner.dies_of.add((wanted.sampling.seed, wanted.choice))
+        self.submit(session_id, wanted)
 
     def kill_the_manager(self, *, checks_completeness: bool = True) -> int:
         """Another one takes its place and its journal, attaches, and gets what the sessions still
@@ -46,6 +75,7 @@ class TroubledWorld(World):
         held = cached_sequences(former, self.wire.runner)
         was_written = not former.ready_scheduler().manager.known.take_changes()
         self.wire.cut()
+        self.deaths.forget()
         self.core = RecordedCore(self.limits, MemoryJournal(former.journal.written))
         self.wire.core = self.core
         self.attach()
@@ -90,6 +120,7 @@ class TroubledWorld(World):
         self, token_id: int, seed: int, num_steps: int, *, reads_last: bool
     ) -> None:
         """Another manager attaches to our runner, runs a request of its own, and dies."""
+        self.let_the_runner_finish()
         stranger = Wire(Core(Limits(step_budget_tokens=3, credits=2)), self.wire.runner)
         stranger.attach()
         wanted = submission(1, [token_id], seed=seed)
@@ -129,7 +160,7 @@ class TroubledWorld(World):
         It may give out a page that is another's first, so that requests fail which had no part; or
         end a request that is alone, when a page has leaked.
         """
-        if not self.core.stream.can_send or not self.core.damage(damage):
+        if not self.core.stream.can_send or self._counts_anew or not self.core.damage(damage):
             return
         touched, before = self._touched(), set(self.wire.heard.finished)
         self.reset_due = True
@@ -140,6 +171,12 @@ class TroubledWorld(World):
         self.failed -= set(self.live) | {key for key in ended if not self._has_failed(key)}
         assert touched <= ended, "who touched the fault is still there"
         self._shrink()
+
+    @property
+    def _counts_anew(self) -> bool:
+        """The next plan closes rows of requests that failed: what the counters say is mended."""
+        ended = self.core.ready_scheduler()._ended
+        return any(reason is ChangeReason.FAILED for _, reason in ended)
 
     def _has_failed(self, request_key: RequestKey) -> bool:
         return self.wire.heard.finished[request_key].failure is not None

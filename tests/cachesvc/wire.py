@@ -9,7 +9,7 @@ from cachesvc.limits import Limits
 from cachesvc.outputs import TokenLogprobs
 from cachesvc.request import Admitted, FinishCause, Finished
 from cachesvc.step import Sampled
-from servicekit.plan import Plan, Refusal, Result
+from servicekit.plan import Failed, Plan, Refusal, Result
 from tests.cachesvc.builders import describe, submission
 from tests.cachesvc.fake_runner import FakeRunner
 from tests.cachesvc.truth import truth_of
@@ -65,7 +65,7 @@ class Wire:
         self.heard = Heard()
         self.sent: list[Plan] = []
         self.plans: deque[Plan] = deque()
-        self.answers: deque[Result | Refusal] = deque()
+        self.answers: deque[Result | Refusal | Failed] = deque()
 
     def attach(self) -> list[Plan]:
         """Attach and queue what is sent again in both directions. Returns the plans sent again."""
@@ -103,8 +103,10 @@ class Wire:
         answer = self.answers.popleft()
         if isinstance(answer, Result):
             self.core.result(answer)
-        else:
+        elif isinstance(answer, Refusal):
             self.core.refused(answer)
+        else:
+            self.core.runner_failed(answer)
         self.heard.take(self.core)
 
     def deliver_all(self) -> None:

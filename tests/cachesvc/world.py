@@ -12,9 +12,10 @@ from cachesvc.live_requests import LiveRequests
 from cachesvc.manager import CacheManager
 from cachesvc.request import Req, ReqState, Submission
 from servicekit.errors import InvalidArgument, ResourceExhausted
-from servicekit.plan import Plan, Refusal, RunnerDescription
+from servicekit.plan import Failed, Plan, Refusal, RunnerDescription
 from tests.cachesvc import invariants
 from tests.cachesvc.builders import submission
+from tests.cachesvc.deaths import Deaths
 from tests.cachesvc.fake_runner import FakeRunner
 from tests.cachesvc.recorded_core import RecordedCore
 from tests.cachesvc.truth import Truth, truth_of
@@ -59,6 +60,7 @@ class World:
         self.live: list[RequestKey] = []  # by arrival
         self.left: dict[RequestKey, int] = {}  # stopped or cancelled: tokens heard until then
         self.failed: set[RequestKey] = set()
+        self.deaths = Deaths()
         self.planted: list[Plan] = []
         self.row_keys: dict[int, dict[int, RequestKey]] = {}  # by plan_id, by table_idx
         self.reset_due = False
@@ -137,18 +139,31 @@ class World:
     # The stream
 
     def attach(self) -> None:
-        stream, runner = self.core.stream, self.wire.runner
-        while not runner.idle:
-            self.execute()
+        stream = self.core.stream
+        self.let_the_runner_finish()
+        runner = self.wire.runner
         if runner.boot_id != stream.boot_id or runner.last_manager_id not in (
             "",
             stream.manager_id,
         ):
             self.reset_due = True
+            if stream.boot_id not in ("", runner.boot_id):
+                self.deaths.died(self.live, self.wire.heard.tokens)
+                self.failed.update(self.deaths.too_many())
+            self.deaths.start_over()
+        self.deaths.reported = None
         if runner.description is not self.description:
             self._come_to(runner.description)
         self.wire.attach()
         self._hear()
+        for request_key in self.deaths.too_many():  # unless a smaller pool ended it first
+            if self.wire.heard.finished[request_key].failure is None:
+                self.failed.discard(request_key)
+
+    def let_the_runner_finish(self) -> None:
+        """It executes what it accepted, whoever listens."""
+        while not self.wire.runner.idle:
+            self.execute()
 
     def _come_to(self, description: RunnerDescription) -> None:
         """Requests whose prompts do not fit any more fail."""
@@ -173,6 +188,7 @@ class World:
             invariants.last_in_rank_goes_first(running)
             invariants.first_in_rank_comes_first(self, running)
             invariants.choices_share_the_prompt(self, running)
+            invariants.who_a_runner_may_have_died_of_is_tried_alone(self, running)
         invariants.pages_are_written_whole(self, plan)
         self.reset_due = False
         self.row_keys[plan.plan_id] = {
@@ -180,6 +196,7 @@ class World:
             for idx, req in enumerate(self.manager.rows.req)
             if req is not None
         }
+        self.deaths.sent(plan, self.row_keys[plan.plan_id])
         assert len(plan.literal_ids) <= max(self.budget, num_decoding + 1)
         assert self.num_under_way <= self.credits
         return True
@@ -209,6 +226,11 @@ class World:
             held = self.row_keys[answer.plan_id]
             named = {held[idx] for idx in answer.named_rows if idx in held}
             self.failed |= {request_key for request_key in named if request_key in self.live}
+            self.deaths.start_over()
+        elif isinstance(answer, Failed):
+            self.deaths.reported = answer
+        else:
+            self.deaths.answered(answer.plan_id)
         self.wire.deliver_answer()
         self._hear()
 
@@ -227,6 +249,7 @@ class World:
 
     def _hear(self) -> None:
         self.wire.heard.take(self.core)
+        self.deaths.hear(self.wire.heard.tokens)
         for request_key in self.wire.heard.finished:
             if request_key in self.live:
                 self.live.remove(request_key)

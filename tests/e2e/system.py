@@ -70,6 +70,7 @@ class System:
             "journal": "cachesvc",
             "record": "cachesvc",
             "metrics": "cachesvc",
+            "runner_silence_s": "cachesvc",
             "max_message_bytes": "gateway",
             "served_name": "gateway",
             "manager_silence_s": "gateway",

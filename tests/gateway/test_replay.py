@@ -25,6 +25,7 @@ from servicekit.plan_history import read_history
 from servicekit.table_digest import table_digest
 from tests.cachesvc.builders import describe, ints
 from tests.cachesvc.rpc import channel_to, served
+from tests.runnersvc.gated_memory import GatedMemory
 from tests.runnersvc.plans import decode, prefill
 from tests.servicekit.recorded import ATTACHED, attached, refusal, result, write
 
@@ -120,6 +121,21 @@ async def test_the_first_difference_is_named_and_ends_the_replay(
     async with runner() as address:
         outcome = await replayed(path, address)
         assert outcome.difference == difference
+
+
+async def test_a_plan_that_the_runner_fails_at_is_a_difference(recording: Path) -> None:
+    memory = GatedMemory(describe())
+    memory.break_at(1)
+    service = RunnerService()
+    made = Runner(memory, describe())
+    service.load(made)
+    async with served(ADD, service) as address:
+        outcome = await replayed(recording, address)
+    made.stop()
+    assert outcome.difference == (
+        "plan 1: executed when recorded, now the runner fails: RuntimeError: the device broke at "
+        "plan 1"
+    )
 
 
 async def test_a_runner_of_another_kind_is_refused_with_both_values(recording: Path) -> None:

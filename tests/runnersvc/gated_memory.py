@@ -20,6 +20,11 @@ class GatedMemory(FakeMemory):
         self.gate = threading.Event()
         self.gate.set()
         self.num_executed = 0
+        self._broken_plan_id = 0
+
+    def break_at(self, plan_id: int) -> None:
+        """Raise when that plan is executed."""
+        self._broken_plan_id = plan_id
 
     def launch(self, plan: Plan) -> AtOnce:
         began = time.perf_counter()
@@ -27,6 +32,8 @@ class GatedMemory(FakeMemory):
 
     def execute(self, plan: Plan) -> Int32Array:
         self.gate.wait()
+        if plan.plan_id == self._broken_plan_id:
+            raise RuntimeError(f"the device broke at plan {plan.plan_id}")
         self.num_executed += 1
         return super().execute(plan)
 

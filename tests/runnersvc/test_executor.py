@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from runnersvc.executor import Answer, AtOnce, Executed, Executor
-from servicekit.plan import Int32Array, Plan, Refusal, Result
+from servicekit.plan import Failed, Int32Array, Plan, Refusal, Result
 from servicekit.table_digest import table_digest
 from tests.cachesvc.builders import ints, plan, row_open
 
@@ -49,14 +49,14 @@ class Bench:
     published: queue.SimpleQueue[tuple[Plan | None, Answer]] = field(
         default_factory=queue.SimpleQueue
     )
-    failures: queue.SimpleQueue[Exception] = field(default_factory=queue.SimpleQueue)
+    failures: queue.SimpleQueue[Failed] = field(default_factory=queue.SimpleQueue)
 
     def __post_init__(self) -> None:
         self.executor = Executor(
             self.model,
             3,
             lambda work, answer: self.published.put((work, answer)),
-            self.failures.put,
+            lambda failed, _: self.failures.put(failed),
         )
 
     def answers(self, count: int) -> list[Answer]:
@@ -139,7 +139,7 @@ def test_it_waits_for_no_reader(bench: Bench) -> None:
         bench.executor.put(plan(plan_id))
     bench.executor.stop()
     assert bench.model.executed == list(range(20, 120))
-    bench.executor = Executor(bench.model, 3, lambda *_: None, bench.failures.put)
+    bench.executor = Executor(bench.model, 3, lambda *_: None, lambda *_: None)
 
 
 class Device(Model):
@@ -181,11 +181,16 @@ def test_the_next_plan_is_launched_while_the_device_is_at_the_one_before() -> No
 
 
 def test_a_failure_on_the_device_is_reported_after_the_results_before_it() -> None:
-    bench = Bench(Device())
-    for plan_id in (12, 13):
+    """Plans launched meanwhile may be at fault as well."""
+    device = Device()
+    device.gate.clear()
+    bench = Bench(device)
+    for plan_id in (12, 13, 14):
         bench.executor.put(plan(plan_id))
-    assert str(bench.failures.get(timeout=10)) == "unlucky"
-    bench.executor.put(plan(14))
+    assert [device.launched.get(timeout=10) for _ in range(3)] == [12, 13, 14]
+    device.gate.set()
+    assert bench.failures.get(timeout=10) == Failed(13, "ValueError: unlucky", last_plan_id=14)
+    bench.executor.put(plan(15))
     bench.executor.stop()
     assert [answer.plan_id for answer in bench.answers(1)] == [12]
     assert bench.published.empty()
@@ -204,7 +209,7 @@ async def test_a_call_runs_after_everything_put_before_and_on_the_same_thread(be
 def test_after_a_failure_it_is_reported_and_nothing_more_is_executed(bench: Bench) -> None:
     for plan_id in (12, 13, 14):
         bench.executor.put(plan(plan_id))
-    assert str(bench.failures.get(timeout=10)) == "unlucky"
+    assert bench.failures.get(timeout=10) == Failed(13, "ValueError: unlucky", last_plan_id=13)
     bench.executor.stop()
     assert bench.model.executed == [12]
     assert bench.answers(1)[0].plan_id == 12

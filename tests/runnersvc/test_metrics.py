@@ -65,6 +65,16 @@ async def test_it_counts_plans_tokens_rows_and_results(runner: Runner) -> None:
     assert numbers(runner)["kept_results"] == 1
 
 
+async def test_results_sent_again_are_counted(runner: Runner) -> None:
+    await attach(runner)
+    runner.take(prefill())
+    runner.take(decode(2, 3))
+    runner.detach()
+    await attach(runner)
+    told = numbers(runner)
+    assert (told["resent_results_total"], told["attaches_total"]) == (2, 2)
+
+
 async def test_refused_plans_are_counted_by_reason(runner: Runner) -> None:
     await attach(runner)
     for _ in range(2):

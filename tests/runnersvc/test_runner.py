@@ -13,7 +13,7 @@ import structlog
 from runnersvc.executor import Answer
 from runnersvc.runner import Runner
 from servicekit.errors import AlreadyExists, FailedPrecondition, Reason
-from servicekit.plan import Attach, Attached, Refusal, Result
+from servicekit.plan import Attach, Attached, Failed, Refusal, Result
 from tests.cachesvc.builders import describe, row_open
 from tests.runnersvc.gated_memory import GatedMemory
 from tests.runnersvc.plans import ANSWER, decode, prefill
@@ -227,13 +227,40 @@ async def test_a_read_names_the_plan_it_was_read_after_while_later_ones_run(benc
     assert bench.runner.last_executed == 2
 
 
-async def test_a_plan_that_fails_sets_failed(bench: Bench) -> None:
+async def test_a_plan_that_fails_is_told_and_sets_failed(bench: Bench) -> None:
     await bench.attach()
-    bench.memory.rows = None  # type: ignore[assignment] # breaks the model, as a device fault would
+    bench.memory.break_at(1)
     bench.runner.take(prefill())
     await bench.runner.failed.wait()
     assert bench.runner.last_executed == 0
-    assert bench.sent == []
+    (told,) = bench.sent
+    assert isinstance(told, Failed)
+    assert (told.plan_id, told.last_plan_id) == (1, 1)
+    assert told.message == "RuntimeError: the device broke at plan 1"
+
+
+async def test_each_stream_is_a_line_in_the_log_when_it_begins_and_when_it_ends(
+    bench: Bench,
+) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await bench.attach()
+        bench.runner.take(prefill())
+        await bench.runner.drained()
+        bench.memory.gate.clear()
+        bench.runner.take(decode(2, 3))
+        bench.runner.take(prefill(3))
+        bench.runner.detach()
+        bench.memory.gate.set()
+        await bench.attach(manager_id="manager-2")
+        bench.runner.detach()
+    assert [tuple(line.values()) for line in lines] == [
+        (A, 0, 0, "manager attached", "info"),
+        (2, 3, "manager lost", "info"),
+        ("manager-2", 3, 3, "manager attached", "info"),
+        (0, 0, "manager lost", "info"),
+    ]
+    assert list(lines[0])[:3] == ["manager_id", "last_executed", "resent_results"]
+    assert list(lines[1])[:2] == ["plans_in_flight", "prefill_tokens"]
 
 
 async def test_last_executed_tells_whose_plan_it_was(bench: Bench) -> None:

@@ -162,6 +162,28 @@ class TestADroppedStream:
         assert again.answer.last_executed == 1
 
 
+class TestAPlanThatFails:
+    async def test_it_is_the_last_answer_after_the_results_before_it(self, bench: Bench) -> None:
+        call = await bench.attached()
+        await send(call, prefill())
+        bench.memory.break_at(2)
+        await send(call, decode(2, 3), decode(3, 4))
+        assert await results(call, 1) == [(1, [ANSWER[0]])]
+        failed = (await call.read()).failed
+        assert (failed.plan_id, failed.last_plan_id) == (2, 2)
+        assert failed.message == "RuntimeError: the device broke at plan 2"
+        assert await call.read() is grpc.aio.EOF
+
+    async def test_no_stream_is_taken_any_more(self, bench: Bench) -> None:
+        call = await bench.attached()
+        bench.memory.break_at(1)
+        await send(call, prefill())
+        await bench.runner.failed.wait()
+        error = await failure_of(await bench.execute())
+        assert isinstance(error, Unavailable)
+        assert "a plan that failed" in error.message
+
+
 class TestDrain:
     async def test_what_was_accepted_is_answered_then_the_stream_ends(self, bench: Bench) -> None:
         call = await bench.attached()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from pagewire.v1 import runner_pb2
 
-from servicekit.plan import Attached, Int32Array, Plan, Refusal, Result
-from servicekit.plan_codec import encode_attached, encode_refusal, encode_result
+from servicekit.plan import Attached, Failed, Int32Array, Plan, Refusal, Result
+from servicekit.plan_codec import encode_attached, encode_failed, encode_refusal, encode_result
 from servicekit.recording import new_recording
 from tests.cachesvc.builders import describe
 
@@ -33,6 +33,10 @@ def result(plan_id: int, *sampled: int, table_digest: int | None = None) -> runn
 
 def refusal(plan_id: int) -> runner_pb2.Refusal:
     return encode_refusal(Refusal(plan_id, "STORE", "a store", (0,), plan_id - 1))
+
+
+def failed(plan_id: int) -> runner_pb2.Failed:
+    return encode_failed(Failed(plan_id, "RuntimeError: the device broke", plan_id))
 
 
 def write(path: Path, *records: Any) -> Path:

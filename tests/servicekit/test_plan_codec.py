@@ -14,6 +14,7 @@ from pagewire.v1 import runner_pb2 as pb
 from servicekit.plan import (
     Attach,
     Attached,
+    Failed,
     Logprobs,
     Plan,
     Refusal,
@@ -26,11 +27,13 @@ from servicekit.plan_codec import (
     INT32_FIELDS,
     decode_attach,
     decode_attached,
+    decode_failed,
     decode_plan,
     decode_refusal,
     decode_result,
     encode_attach,
     encode_attached,
+    encode_failed,
     encode_plan,
     encode_refusal,
     encode_result,
@@ -144,6 +147,12 @@ def test_a_result(result: Result) -> None:
 )
 def test_a_refusal(refusal: Refusal) -> None:
     assert decode_refusal(through_the_wire(encode_refusal(refusal))) == refusal
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.builds(Failed, plan_id=INT64, message=st.text(), last_plan_id=INT64))
+def test_a_failure(failed: Failed) -> None:
+    assert decode_failed(through_the_wire(encode_failed(failed))) == failed
 
 
 @settings(derandomize=True, deadline=None)

@@ -11,7 +11,7 @@ from servicekit.errors import SetupError
 from servicekit.plan_history import PlanHistory, mismatch, read_history
 from tests.cachesvc.builders import describe
 from tests.runnersvc.plans import decode, prefill
-from tests.servicekit.recorded import ATTACHED, attached, refusal, result, write
+from tests.servicekit.recorded import ATTACHED, attached, failed, refusal, result, write
 
 OURS, THEIRS = "manager-1", "manager-2"
 
@@ -54,6 +54,16 @@ def test_a_refused_plan_and_those_sent_behind_it_are_left_out(tmp_path: Path) ->
     assert (found.num_recorded, found.num_refused, found.num_left_out) == (4, 1, 2)
     last, _ = list(found.read_plans())[-1]
     assert last.reset_rows, "the plan after the refusal, not the refused one of the same number"
+
+
+def test_plans_that_the_runner_failed_at_are_left_out(tmp_path: Path) -> None:
+    found = history(
+        tmp_path,
+        *(ATTACHED, prefill(1), result(1, 7), decode(2, 3), decode(3, 4), failed(2)),
+        *(attached("boot-2"), prefill(1), result(1, 7)),
+    )
+    assert executed(found) == [(1, [7]), (1, [7])]
+    assert (found.num_recorded, found.num_refused, found.num_left_out) == (4, 0, 2)
 
 
 def test_a_lost_stream_goes_on_where_it_was(tmp_path: Path) -> None:

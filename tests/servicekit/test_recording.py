@@ -17,19 +17,20 @@ from servicekit.recording import (
     varint,
 )
 from tests.runnersvc.plans import decode, prefill
-from tests.servicekit.recorded import ATTACHED, refusal, result, write
+from tests.servicekit.recorded import ATTACHED, failed, refusal, result, write
 from tests.servicekit.test_plan_codec import assert_same
 
 RESULT = result(1, 5, table_digest=2**64 - 1)
 REFUSAL = refusal(2)
+FAILED = failed(2)
 HEADER_BYTES = 5
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A recording of one attach, two plans, a result and a refusal."""
+    """A recording of one attach, three plans, a result, a refusal and a failure."""
     path = tmp_path / "stream"
-    write(path, ATTACHED, prefill(), RESULT, decode(2, 3), REFUSAL)
+    write(path, ATTACHED, prefill(), RESULT, decode(2, 3), REFUSAL, prefill(2), FAILED)
     return path
 
 
@@ -40,11 +41,12 @@ def messages(path: Path) -> list[str | None]:
 
 def test_what_is_written_is_read_in_order(path: Path) -> None:
     with Recording(path) as recording:
-        attached, first, result, second, refusal = recording.records()
+        attached, first, result, second, refusal, _, failed = recording.records()
         assert attached.message.attached == ATTACHED
         assert_same(decode_plan(first.message.plan), prefill())
         assert result.message.result == RESULT
         assert refusal.message.refusal == REFUSAL
+        assert failed.message.failed == FAILED
         assert recording.plan_at(second.offset) == encode_plan(decode(2, 3))
 
 

@@ -189,6 +189,8 @@ class _WaitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WaitCause.V
     """WAIT_CAUSE_BEHIND: it waits behind another one."""
     WAIT_CAUSE_NO_RUNNER: _WaitCause.ValueType  # 8
     """WAIT_CAUSE_NO_RUNNER: no runner was attached."""
+    WAIT_CAUSE_SUSPECT: _WaitCause.ValueType  # 9
+    """WAIT_CAUSE_SUSPECT: it, or one before it, was being computed when a runner died; such requests are tried one at a time."""
 
 class WaitCause(_WaitCause, metaclass=_WaitCauseEnumTypeWrapper):
     """WaitCause is what a request waits for."""
@@ -211,6 +213,8 @@ WAIT_CAUSE_BEHIND: WaitCause.ValueType  # 7
 """WAIT_CAUSE_BEHIND: it waits behind another one."""
 WAIT_CAUSE_NO_RUNNER: WaitCause.ValueType  # 8
 """WAIT_CAUSE_NO_RUNNER: no runner was attached."""
+WAIT_CAUSE_SUSPECT: WaitCause.ValueType  # 9
+"""WAIT_CAUSE_SUSPECT: it, or one before it, was being computed when a runner died; such requests are tried one at a time."""
 Global___WaitCause: _TypeAlias = WaitCause  # noqa: Y015
 
 class _PreemptionCause:
@@ -987,6 +991,8 @@ class GetStatsResponse(_message.Message):
     RECOMPUTED_TOKENS_TOTAL_FIELD_NUMBER: _builtins.int
     ADOPTED_PAGES_TOTAL_FIELD_NUMBER: _builtins.int
     RESENT_RESULTS_TOTAL_FIELD_NUMBER: _builtins.int
+    RUNNER_SILENT_FIELD_NUMBER: _builtins.int
+    POISONED_TOTAL_FIELD_NUMBER: _builtins.int
     attached: _builtins.bool
     """attached tells whether a runner is attached now."""
     manager_id: _builtins.str
@@ -1063,6 +1069,10 @@ class GetStatsResponse(_message.Message):
     """adopted_pages_total were taken over from an earlier manager, by its journal."""
     resent_results_total: _builtins.int
     """resent_results_total counts results that the runner sent again after a lost stream."""
+    runner_silent: _builtins.bool
+    """runner_silent tells whether the attached runner owes answers for longer than its plans may take: no health is SERVING then."""
+    poisoned_total: _builtins.int
+    """poisoned_total counts, of those in failed_total, requests that were given up because runners died of them."""
     def __init__(
         self,
         *,
@@ -1102,10 +1112,12 @@ class GetStatsResponse(_message.Message):
         recomputed_tokens_total: _builtins.int = ...,
         adopted_pages_total: _builtins.int = ...,
         resent_results_total: _builtins.int = ...,
+        runner_silent: _builtins.bool = ...,
+        poisoned_total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_prompt_tokens_total", b"admitted_prompt_tokens_total", "adopted_pages_total", b"adopted_pages_total", "attached", b"attached", "attached_total", b"attached_total", "boot_id", b"boot_id", "cached_tokens_total", b"cached_tokens_total", "cancelled_total", b"cancelled_total", "evictable_pages", b"evictable_pages", "evicted_pages_total", b"evicted_pages_total", "executor_device_us_total", b"executor_device_us_total", "executor_waited_us_total", b"executor_waited_us_total", "expired_total", b"expired_total", "failed_total", b"failed_total", "finished_total", b"finished_total", "free_pages", b"free_pages", "healed_total", b"healed_total", "last_plan_id", b"last_plan_id", "last_result_plan_id", b"last_result_plan_id", "locked_pages", b"locked_pages", "manager_id", b"manager_id", "max_used_pages", b"max_used_pages", "num_pages", b"num_pages", "page_size", b"page_size", "preempted_total", b"preempted_total", "private_pages", b"private_pages", "prompt_tokens_total", b"prompt_tokens_total", "quarantined_pages", b"quarantined_pages", "recomputed_tokens_total", b"recomputed_tokens_total", "refused_total", b"refused_total", "rejected_total", b"rejected_total", "resent_plans_total", b"resent_plans_total", "resent_results_total", b"resent_results_total", "resubmitted_total", b"resubmitted_total", "running_requests", b"running_requests", "sampled_tokens_total", b"sampled_tokens_total", "waiting_requests", b"waiting_requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_prompt_tokens_total", b"admitted_prompt_tokens_total", "adopted_pages_total", b"adopted_pages_total", "attached", b"attached", "attached_total", b"attached_total", "boot_id", b"boot_id", "cached_tokens_total", b"cached_tokens_total", "cancelled_total", b"cancelled_total", "evictable_pages", b"evictable_pages", "evicted_pages_total", b"evicted_pages_total", "executor_device_us_total", b"executor_device_us_total", "executor_waited_us_total", b"executor_waited_us_total", "expired_total", b"expired_total", "failed_total", b"failed_total", "finished_total", b"finished_total", "free_pages", b"free_pages", "healed_total", b"healed_total", "last_plan_id", b"last_plan_id", "last_result_plan_id", b"last_result_plan_id", "locked_pages", b"locked_pages", "manager_id", b"manager_id", "max_used_pages", b"max_used_pages", "num_pages", b"num_pages", "page_size", b"page_size", "poisoned_total", b"poisoned_total", "preempted_total", b"preempted_total", "private_pages", b"private_pages", "prompt_tokens_total", b"prompt_tokens_total", "quarantined_pages", b"quarantined_pages", "recomputed_tokens_total", b"recomputed_tokens_total", "refused_total", b"refused_total", "rejected_total", b"rejected_total", "resent_plans_total", b"resent_plans_total", "resent_results_total", b"resent_results_total", "resubmitted_total", b"resubmitted_total", "runner_silent", b"runner_silent", "running_requests", b"running_requests", "sampled_tokens_total", b"sampled_tokens_total", "waiting_requests", b"waiting_requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,7 +34,8 @@ class InferenceServiceStub:
     TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING (retry with backoff), SESSION_LOST (nothing served for a while in mid-answer: likewise,
-    with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+    with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault), RUNNER_DIED_TWICE (of this request, as it
+    seems: do not send it again).
     """
 
     def __init__(self, channel):
@@ -84,7 +85,8 @@ class InferenceServiceServicer:
     TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING (retry with backoff), SESSION_LOST (nothing served for a while in mid-answer: likewise,
-    with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+    with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault), RUNNER_DIED_TWICE (of this request, as it
+    seems: do not send it again).
     """
 
     def Generate(self, request, context):
@@ -187,7 +189,8 @@ class InferenceService:
     TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
     CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
     UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING (retry with backoff), SESSION_LOST (nothing served for a while in mid-answer: likewise,
-    with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+    with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault), RUNNER_DIED_TWICE (of this request, as it
+    seems: do not send it again).
     """
 
     @staticmethod

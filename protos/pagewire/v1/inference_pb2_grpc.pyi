@@ -35,7 +35,8 @@ class InferenceServiceStub:
       TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
       CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
       UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING (retry with backoff), SESSION_LOST (nothing served for a while in mid-answer: likewise,
-      with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+      with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault), RUNNER_DIED_TWICE (of this request, as it
+      seems: do not send it again).
     """
 
     @_typing.overload
@@ -78,7 +79,8 @@ class InferenceServiceAsyncStub(InferenceServiceStub):
       TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
       CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
       UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING (retry with backoff), SESSION_LOST (nothing served for a while in mid-answer: likewise,
-      with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+      with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault), RUNNER_DIED_TWICE (of this request, as it
+      seems: do not send it again).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -117,7 +119,8 @@ class InferenceServiceServicer(metaclass=_abc_1.ABCMeta):
       TOO_MANY_LIVE_REQUESTS (of this API key); DEADLINE_EXCEEDED DEADLINE_EXCEEDED (the caller's time, or the server's bound);
       CANCELLED CANCELLED (somebody named the request in Cancel), READER_STALLED (nothing of a stream was read for 60 s);
       UNAVAILABLE CHAIN_NOT_ATTACHED, DRAINING (retry with backoff), SESSION_LOST (nothing served for a while in mid-answer: likewise,
-      with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault).
+      with the tokens so far as resume_token_ids); INTERNAL PLAN_REFUSED, INTERNAL (our fault), RUNNER_DIED_TWICE (of this request, as it
+      seems: do not send it again).
     """
 
     @_abc_1.abstractmethod

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pagewire.v1 import runner_pb2 as pagewire_dot_v1_dot_runner__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpagewire/v1/recording.proto\x12\x0bpagewire.v1\x1a\x18pagewire/v1/runner.proto\"\xea\x01\n\x0fRecordedMessage\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.pagewire.v1.RecordingHeaderH\x00\x12)\n\x08\x61ttached\x18\x02 \x01(\x0b\x32\x15.pagewire.v1.AttachedH\x00\x12!\n\x04plan\x18\x03 \x01(\x0b\x32\x11.pagewire.v1.PlanH\x00\x12%\n\x06result\x18\x04 \x01(\x0b\x32\x13.pagewire.v1.ResultH\x00\x12\'\n\x07refusal\x18\x05 \x01(\x0b\x32\x14.pagewire.v1.RefusalH\x00\x42\t\n\x07message\")\n\x0fRecordingHeader\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpagewire/v1/recording.proto\x12\x0bpagewire.v1\x1a\x18pagewire/v1/runner.proto\"\x91\x02\n\x0fRecordedMessage\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.pagewire.v1.RecordingHeaderH\x00\x12)\n\x08\x61ttached\x18\x02 \x01(\x0b\x32\x15.pagewire.v1.AttachedH\x00\x12!\n\x04plan\x18\x03 \x01(\x0b\x32\x11.pagewire.v1.PlanH\x00\x12%\n\x06result\x18\x04 \x01(\x0b\x32\x13.pagewire.v1.ResultH\x00\x12\'\n\x07refusal\x18\x05 \x01(\x0b\x32\x14.pagewire.v1.RefusalH\x00\x12%\n\x06\x66\x61iled\x18\x06 \x01(\x0b\x32\x13.pagewire.v1.FailedH\x00\x42\t\n\x07message\")\n\x0fRecordingHeader\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pagewire.v1.recording_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RECORDEDMESSAGE']._serialized_start=71
-  _globals['_RECORDEDMESSAGE']._serialized_end=305
-  _globals['_RECORDINGHEADER']._serialized_start=307
-  _globals['_RECORDINGHEADER']._serialized_end=348
+  _globals['_RECORDEDMESSAGE']._serialized_end=344
+  _globals['_RECORDINGHEADER']._serialized_start=346
+  _globals['_RECORDINGHEADER']._serialized_end=387
 # @@protoc_insertion_point(module_scope)

@@ -30,6 +30,7 @@ class RecordedMessage(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___RecordingHeader:
         """header comes once, first."""
@@ -50,6 +51,10 @@ class RecordedMessage(_message.Message):
     def refusal(self) -> _runner_pb2.Refusal:
         """refusal was received."""
 
+    @_builtins.property
+    def failed(self) -> _runner_pb2.Failed:
+        """failed was received: neither its plans nor any after them have a result."""
+
     def __init__(
         self,
         *,
@@ -58,12 +63,13 @@ class RecordedMessage(_message.Message):
         plan: _runner_pb2.Plan | None = ...,
         result: _runner_pb2.Result | None = ...,
         refusal: _runner_pb2.Refusal | None = ...,
+        failed: _runner_pb2.Failed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "header", b"header", "message", b"message", "plan", b"plan", "refusal", b"refusal", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "failed", b"failed", "header", b"header", "message", b"message", "plan", b"plan", "refusal", b"refusal", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "header", b"header", "message", b"message", "plan", b"plan", "refusal", b"refusal", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "failed", b"failed", "header", b"header", "message", b"message", "plan", b"plan", "refusal", b"refusal", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["header", "attached", "plan", "result", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["header", "attached", "plan", "result", "refusal", "failed"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 

@@ -124,6 +124,7 @@ class ExecuteResponse(_message.Message):
     ATTACHED_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attached(self) -> Global___Attached:
         """attached comes once, first."""
@@ -136,18 +137,23 @@ class ExecuteResponse(_message.Message):
     def refusal(self) -> Global___Refusal:
         """refusal answers a plan that was not accepted."""
 
+    @_builtins.property
+    def failed(self) -> Global___Failed:
+        """failed is the last answer of a runner that cannot go on."""
+
     def __init__(
         self,
         *,
         attached: Global___Attached | None = ...,
         result: Global___Result | None = ...,
         refusal: Global___Refusal | None = ...,
+        failed: Global___Failed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "refusal", b"refusal", "response", b"response", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "failed", b"failed", "refusal", b"refusal", "response", b"response", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "refusal", b"refusal", "response", b"response", "result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "failed", b"failed", "refusal", b"refusal", "response", b"response", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["attached", "result", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["attached", "result", "refusal", "failed"]  # noqa: Y015
     _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 
@@ -692,6 +698,38 @@ class Refusal(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
+
+@_typing.final
+class Failed(_message.Message):
+    """Failed says that executing a plan failed, by an exception or an error of the device: the runner ends, and its KV memory with it. It
+    comes after the results of all plans before that one; no answer comes after it. A runner that is killed sends none.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    LAST_PLAN_ID_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.int
+    """plan_id is the oldest plan that can be the one that failed."""
+    message: _builtins.str
+    """message says what was raised."""
+    last_plan_id: _builtins.int
+    """last_plan_id is the last plan that can be: the device may have had more than one. Equal to plan_id when it is that one."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.int = ...,
+        message: _builtins.str = ...,
+        last_plan_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_plan_id", b"last_plan_id", "message", b"message", "plan_id", b"plan_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Failed: _TypeAlias = Failed  # noqa: Y015
 
 @_typing.final
 class ReadPageTableRequest(_message.Message):

@@ -54,7 +54,8 @@ class RunnerServiceServicer:
     def Execute(self, request_iterator, context):
         """Execute carries plans in and results out. The first message is Attach, the answer's first message is Attached; from then on the
         manager sends Plan, and the runner answers each in order with a Result or a Refusal. No deadline. When the stream is lost, the
-        manager attaches again: a plan that was accepted is executed all the same, and no result is lost before it was acknowledged.
+        manager attaches again: a plan that was accepted is executed all the same, and no result is lost before it was acknowledged. A
+        plan that fails while it is executed ends the runner, for its memory is not to be trusted then: Failed is the last answer.
         Errors: FAILED_PRECONDITION PROTOCOL_VERSION, FINGERPRINT_MISMATCH; ALREADY_EXISTS STREAM_ALREADY_LIVE (retry: the old stream is
         about to be noticed); INVALID_ARGUMENT PROTOCOL_VIOLATION; UNAVAILABLE CHAIN_NOT_ATTACHED while the model loads, DRAINING.
         """

@@ -31,6 +31,7 @@ def failed(key: int, code: str, reason: str, **fields: object) -> cache_pb2.Sess
         ("ALREADY_EXISTS", "DUPLICATE_REQUEST_ID", 409, "invalid_request_error"),
         ("RESOURCE_EXHAUSTED", "QUEUE_FULL", 429, "rate_limit_error"),
         ("INTERNAL", "PLAN_REFUSED", 500, "server_error"),
+        ("INTERNAL", "RUNNER_DIED_TWICE", 500, "server_error"),
         ("UNAVAILABLE", "DRAINING", 503, "server_error"),
         ("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", 504, "server_error"),
     ],
@@ -55,6 +56,14 @@ async def test_case_8_5_a_failure_before_the_first_byte_is_a_status(
 
 def test_every_code_that_an_error_of_ours_has_is_a_status() -> None:
     assert {kind.code_name for kind in PagewireError.__subclasses__()} <= set(STATUSES)
+
+
+async def test_a_request_that_runners_died_of_is_not_to_be_sent_again(surface: Surface) -> None:
+    """OpenAI's clients do so by themselves after a 500, unless they are told."""
+    call = surface.ask(CHAT)
+    submit = await surface.submitted()
+    surface.put(failed(submit.key, "INTERNAL", "RUNNER_DIED_TWICE"))
+    assert (await call).headers["x-should-retry"] == "false"
 
 
 async def test_a_full_queue_says_when_to_come_again(surface: Surface) -> None:
