@@ -34,6 +34,7 @@ CACHE_SETTINGS = (
     "long_prefill_tokens",
     "max_long_prefills",
     "aging_s",
+    "runner_silence_s",
     "record",
     "cache_metrics",
     "grace_s",
@@ -53,6 +54,8 @@ GATEWAY_SETTINGS = (
     "max_message_bytes",
     "max_live_requests",
     "max_request_s",
+    "max_outage_s",
+    "manager_silence_s",
     "grace_s",
 )
 RUNNER_NAMES = {"runner_metrics": "metrics", "step_budget_tokens": "max_step_tokens"}  # else ours
@@ -110,6 +113,15 @@ class ServeConfig:
         "answers under way for an API key at most, or without keys in all", None
     )
     max_request_s: float | None = setting("seconds that an answer may take", None)
+    max_outage_s: float | None = setting(
+        "seconds that answers wait while a service behind them is away", None
+    )
+    manager_silence_s: float | None = setting(
+        "seconds without a word after which the manager is taken for hung", None
+    )
+    runner_silence_s: float | None = setting(
+        "seconds past what its plans should take after which the runner is", None
+    )
     grace_s: float | None = setting("seconds that streams get to end after SIGTERM", None)
     log_level: str = setting("debug, info, warning or error", "info")
 
