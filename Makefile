@@ -23,7 +23,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test aot test-gpu soak fuzz check proto proto-check docs docs-check bench load bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
+.PHONY: demo test test-light aot test-gpu soak fuzz check proto proto-check docs docs-check bench load bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -52,14 +52,18 @@ demo: model
 model: .venv/.made
 	$(BIN)/pagewire fetch $(MODEL)
 
-# All runs, whatever fails.
+# All runs, whatever fails; what needs no processes of its own runs beside the rest, and is shown after it.
 test: model .venv-light/.made .venv-aot/.made examples/node/node_modules/.made
-	@failed=; $(BIN)/pytest || failed=y; \
-	echo "Where torch is absent:"; \
-	.venv-light/bin/python -c 'import importlib.util, sys; sys.exit(".venv-light has torch" if importlib.util.find_spec("torch") else 0)' || failed=y; \
-	.venv-light/bin/pytest -m "not torch" tests/cachesvc tests/gateway tests/servicekit || failed=y; \
-	$(MAKE) --no-print-directory aot || failed=y; \
+	@shown=$$(mktemp) && trap 'rm -f "$$shown"' EXIT; \
+	$(MAKE) --no-print-directory test-light aot > "$$shown" 2>&1 & beside=$$!; \
+	failed=; $(BIN)/pytest || failed=y; \
+	wait $$beside || failed=y; cat "$$shown"; \
 	[ -z "$$failed" ] || { echo "make test: failed" >&2; exit 1; }
+
+test-light: .venv-light/.made
+	@echo "Where torch is absent:"
+	@.venv-light/bin/python -c 'import importlib.util, sys; sys.exit(".venv-light has torch" if importlib.util.find_spec("torch") else 0)'
+	@.venv-light/bin/pytest -m "not torch" tests/cachesvc tests/gateway tests/servicekit
 
 aot: .venv-aot/.made
 	env -u TRITON_INTERPRET TRITON_CACHE_DIR=.venv-aot/triton .venv-aot/bin/python -m tests.kernels.aot

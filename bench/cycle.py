@@ -86,27 +86,19 @@ def steady_decode(num_rows: int, page_size: int, num_steps: int) -> SteadyDecode
     core.attached(Attached(runner, "boot", 0, ""))
     for key in range(1, num_rows + 1):
         core.submit(1, submission(key, random_ids(rng, int(rng.integers(*PROMPT_LENS)))))
-    first_plans, digests = [], []
-    while (plan := core.next_plan()) is not None:
-        first_plans.append(plan)
-        digest = core.ready_scheduler().manager.table_digest()
-        digests.append(digest if plan.want_digest else None)
+    first_plans = [plan for _ in range(CREDITS) if (plan := core.next_plan()) is not None]
     core.take_outputs()
-    return SteadyDecode(runner, first_plans, _cycles(core, first_plans, digests, num_steps, rng))
+    return SteadyDecode(runner, first_plans, _cycles(core, first_plans, num_steps, rng))
 
 
 def _cycles(
-    core: Core,
-    first_plans: list[Plan],
-    digests: list[int | None],
-    num_steps: int,
-    rng: np.random.Generator,
+    core: Core, first_plans: list[Plan], num_steps: int, rng: np.random.Generator
 ) -> Iterator[Cycle]:
     sessions, under_way = {1: GatewaySession(1, "")}, list(first_plans)
     for _ in range(num_steps):
         oldest = under_way.pop(0)
         sampled_ids = random_ids(rng, int(oldest.step_samples.sum()))
-        result = Result(oldest.plan_id, sampled_ids, 0, 0, digests.pop(0) if digests else None)
+        result = Result(oldest.plan_id, sampled_ids, 0, 0, core.stream.due_digest)
         message = encode_result(result).SerializeToString()
         began = time.perf_counter()
         core.result(decode_result(runner_pb2.Result.FromString(message)))

@@ -52,11 +52,11 @@ def admit_us(prompt_len: int, hit_len: int, rounds: int = 40) -> list[float]:
         plan_request(plan).SerializeToString()
         seconds.append(time.perf_counter() - began)
         assert key == 1 or plan.step_cached_lens.tolist() == [hit_len]
-        core.result(Result(plan.plan_id, random_ids(rng, 1), 0, 0))
+        core.result(Result(plan.plan_id, random_ids(rng, 1), 0, 0, core.stream.due_digest))
         core.cancel(1, key)
         closing = core.next_plan()
         assert closing is not None
-        core.result(Result(closing.plan_id, random_ids(rng, 0), 0, 0))
+        core.result(Result(closing.plan_id, random_ids(rng, 0), 0, 0, core.stream.due_digest))
         core.take_outputs()
     return [second * 1e6 for second in seconds[2:]]
 

@@ -115,6 +115,11 @@ class PlanStream:
         """The next plan has to be sent even without work."""
         return self._must_reset_rows
 
+    @property
+    def due_digest(self) -> int | None:
+        """What the next result is to say of the page table; None: it is not compared."""
+        return self._sent[0].table_digest if self._sent else None
+
     def compares_digest(self, step: Step) -> bool:
         """Whether the table is compared after this step: the first with rows on each stream."""
         return self._digest_due and len(step.steps.rows) > 0

@@ -127,7 +127,8 @@ class TestWhatARunnerMustNotSay:
             joined.core.submit(1, submission(key, max_tokens=5))
         plan = joined.send()
         assert plan is not None
-        joined.core.result(Result(plan.plan_id, ints(token_id, answer(2)[0]), 0, 0))
+        digest = joined.core.stream.due_digest
+        joined.core.result(Result(plan.plan_id, ints(token_id, answer(2)[0]), 0, 0, digest))
         joined.deliver_plan()
         joined.execute()
         joined.answers.clear()  # that was its result

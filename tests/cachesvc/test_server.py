@@ -135,16 +135,6 @@ async def test_after_the_grace_requests_are_cut_off() -> None:
         await failure_of(gateway.call)
 
 
-async def test_a_second_server_is_refused_and_the_first_goes_on() -> None:
-    async with manager_with(FakeRunnerService()) as manager:
-        with pytest.raises(SetupError, match="is in use by another process"):
-            await serve(CacheConfig(listen=manager.address, runner="unix:nobody"))
-        gateway = Gateway(manager.channel)
-        await gateway.open()
-        await gateway.submit(1, max_tokens=2)
-        await gateway.until_finished(1)
-
-
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

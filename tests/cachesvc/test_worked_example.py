@@ -19,7 +19,7 @@ C = [*A, SAMPLED, SAMPLED, SAMPLED, SAMPLED, 60, 61]
 def answer(core: Core, plan: Plan, ended_row: int | None = None) -> None:
     rows = plan.step_rows[plan.step_samples]
     sampled_ids = np.where(rows == ended_row, END_TOKEN, SAMPLED).astype(np.int32)
-    core.result(Result(plan.plan_id, sampled_ids, 0, 0))
+    core.result(Result(plan.plan_id, sampled_ids, 0, 0, core.stream.due_digest))
     core.take_outputs()
 
 
