@@ -20,7 +20,7 @@ from tests.chaos.heard import Heard, SeamError
 from tests.chaos.pool import Use
 
 HANGS_AFTER_S = 120.0  # without an end that long is lost
-RETRY_S = 0.05
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 0.4
 CHANNEL_OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
 
 
@@ -64,8 +64,7 @@ class Load:
         self.live[use.number] = (door, use, heard)
         try:
             async with asyncio.timeout(HANGS_AFTER_S):
-                while not await self._try(door, use, heard) and not heard.failure:
-                    await self._before_next_try()
+                await self._ask_on(door, use, heard)
         except TimeoutError:
             heard.failure = f"no end after {HANGS_AFTER_S} s, {heard.num_tokens} tokens"
         finally:
@@ -73,8 +72,16 @@ class Load:
             del self.live[use.number]
         return heard
 
-    async def _before_next_try(self) -> None:
-        await asyncio.sleep(RETRY_S)
+    async def _ask_on(self, door: Door, use: Use, heard: Heard) -> None:
+        wait_s = FIRST_RETRY_S
+        while True:
+            num_tokens = heard.num_tokens
+            if await self._try(door, use, heard) or heard.failure:
+                return
+            if heard.num_tokens > num_tokens:
+                wait_s = FIRST_RETRY_S
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_RETRY_S)
 
     async def _try(self, door: Door, use: Use, heard: Heard) -> bool:
         """Returns whether the client is done with it; else it tries again, or `failure` is set."""
@@ -82,13 +89,14 @@ class Load:
         request = pb.GenerateRequest()
         request.CopyFrom(use.asked.request)
         request.cache_salt = use.cache_salt
-        request.resume_token_ids[:] = heard.begin_try()
-        self.resumed += len(request.resume_token_ids) > 0
+        resumed_ids = list(heard.begin_try())
+        request.resume_token_ids[:] = resumed_ids
         try:
             async with grpc.aio.insecure_channel(door.address, CHANNEL_OPTIONS) as channel:
                 call = inference_pb2_grpc.InferenceServiceStub(channel).Generate(request)
                 async for response in call:
                     heard.take(response)
+                    self.resumed += response.HasField("started") and bool(resumed_ids)
                     if use.leaves_after is not None and heard.num_tokens >= use.leaves_after:
                         call.cancel()
                         return True
