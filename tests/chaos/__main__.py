@@ -30,7 +30,7 @@ COUNTS = {
     "tiny": {"runner": 54, "manager": 54, "stream": 56, "gateway": 27},
     "smollm2": {"runner": 8, "manager": 8, "stream": 8, "gateway": 4},
 }
-MOST_SHOWN = 20
+MOST_SHOWN, LONGEST_SHOWN = 20, 500
 
 
 def main() -> None:
@@ -65,10 +65,14 @@ def main() -> None:
 def _end_where_wrong(
     seed: int, root: Path, outcomes: list[Outcome], not_reached: list[str]
 ) -> None:
+    """Of wrong answers only the count: each was said when it came."""
     findings = [finding for outcome in outcomes for finding in outcome.findings] + not_reached
     if findings:
-        shown = "\n".join(findings[:MOST_SHOWN])
-        sys.exit(f"seed {seed}: {len(findings)} findings, logs in {root}\n{shown}")
+        (root / "findings.txt").write_text("\n".join(findings) + "\n")
+        answers = {finding for outcome in outcomes for finding in outcome.judged.findings}
+        others = [finding[:LONGEST_SHOWN] for finding in findings if finding not in answers]
+        shown = "\n".join([f"{len(answers)} wrong answers", *others[:MOST_SHOWN]])
+        sys.exit(f"seed {seed}: {len(findings)} findings, they and all logs are in {root}\n{shown}")
 
 
 def _served(name: str, root: Path, seed: int) -> Served:
@@ -83,7 +87,7 @@ def _counts(text: str) -> Mapping[str, int]:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    print(line[:LONGEST_SHOWN], flush=True)
 
 
 if __name__ == "__main__":
