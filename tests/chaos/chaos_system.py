@@ -19,7 +19,7 @@ from tests.e2e.system import System, free_port, running
 
 GATEWAYS = ("gateway_0", "gateway_1")
 EXECUTE, SESSIONS = "execute", ("session_0", "session_1")
-SILENCE_S = 1.0  # of a stopped process, before another calls it silent
+RUNNER_SILENCE_S, MANAGER_SILENCE_S = 1.0, 1.5  # short ones: stops last up to 3 s
 STOP_TIMEOUT_S = 40.0
 
 
@@ -55,14 +55,14 @@ class ChaosSystem(System):
             if name == "cachesvc" and "--journal" in settings_of(name):
                 command += ["--journal", str(self.run_dir / "journal")]
             if name == "cachesvc" and "--runner-silence-s" in settings_of(name):
-                command += ["--runner-silence-s", str(SILENCE_S)]
+                command += ["--runner-silence-s", str(RUNNER_SILENCE_S)]
             return command
         nth = GATEWAYS.index(name)
         command = [sys.executable, "-m", "gateway", "--listen", self.doors[nth].address]
         command += ["--cache", self.cutters[SESSIONS[nth]].front_address]
         command += ["--model", str(self.model_dir)]
         if "--manager-silence-s" in settings_of("gateway"):
-            command += ["--manager-silence-s", str(SILENCE_S)]
+            command += ["--manager-silence-s", str(MANAGER_SILENCE_S)]
         return command
 
     def stop_and_look(self) -> list[str]:
