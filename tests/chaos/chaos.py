@@ -23,6 +23,15 @@ from tests.chaos.verdict import Judged
 
 MOST_WRONG = 25  # then a run ends early
 OUR_FAULTS = ("error", "critical")  # levels of lines that no fault excuses
+RECOVERED = {  # (event, key) of lines that tell by which way it came back
+    "resent_plans": ("runner attached", "resent_plans"),
+    "resent_results": ("runner attached", "resent_results"),
+    "adopted_pages": ("runner attached", "adopted_pages"),
+    "readmitted_requests": ("runner attached", "readmitted"),
+    "resubmitted_requests": ("requests resubmitted", "requests"),
+    "resubmitted_tokens": ("requests resubmitted", "held_tokens"),
+    "aborted_requests": ("session closed", "aborted"),
+}
 
 
 @dataclass
@@ -40,6 +49,7 @@ class Outcome:
     turned_away: int = 0
     left_out: int = 0
     stats_answers: int = 0
+    recovered: dict[str, int] = field(default_factory=dict)
 
     @property
     def findings(self) -> list[str]:
@@ -64,6 +74,7 @@ def run_chaos(
         outcome.troubles += system.stop_and_look()
     logs.read()
     outcome.troubles += _said_of_ours(logs)
+    outcome.recovered = {name: logs.total(*line) for name, line in RECOVERED.items()}
     return outcome
 
 

@@ -12,6 +12,7 @@ from tests.chaos.verdict import DOUBLED, EXACT, LEFT, LOST, MISMATCHED
 
 MUST_STRIKE = {"runner": 60, "manager": 60, "stream": 60, "gateway": 30}
 MUST_HIT = {"two_plans": 30, "prefill": 30}
+MUST_TAKE = ("resent_plans", "resent_results", "adopted_pages", "readmitted_requests")
 
 
 def moments_of(strike: Strike) -> list[str]:
@@ -47,6 +48,7 @@ def figures_of(seed: int, seconds: int, outcomes: Sequence[Outcome]) -> dict[str
         "equations_held": sum(outcome.stats_answers for outcome in outcomes),
         "resumed_by_clients": sum(outcome.resumed for outcome in outcomes),
         "turned_away_and_sent_again": sum(outcome.turned_away for outcome in outcomes),
+        "recovered": dict(sum((Counter(each.recovered) for each in outcomes), Counter[str]())),
         "recovery_s": {
             outcome.served.name: recovery_times(outcome.strikes) for outcome in outcomes
         },
@@ -87,14 +89,16 @@ def _spread(times_s: list[float]) -> dict[str, float]:
 
 def missed(figures: Mapping[str, object]) -> list[str]:
     """What a recorded run must reach and did not."""
-    faults, moments = figures["faults"], figures["moments"]
+    faults, moments, recovered = figures["faults"], figures["moments"], figures["recovered"]
     assert isinstance(faults, dict)
     assert isinstance(moments, dict)
+    assert isinstance(recovered, dict)
     lines = [
         f"{faults[name]['all']} faults of {name}, {least} are wanted"
         for name, least in MUST_STRIKE.items()
         if faults[name]["all"] < least
     ]
+    lines += [f"{name} is 0" for name in MUST_TAKE if not recovered.get(name)]
     return lines + [
         f"{moments.get(name, 0)} faults hit {name}, {least} are wanted"
         for name, least in MUST_HIT.items()

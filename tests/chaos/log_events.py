@@ -69,8 +69,25 @@ class LogReader:
         elif line.strip():
             self.strays.append(f"{process}: {line}")
 
-    def after(self, process: str, event: str, moment_s: float) -> LogEvent | None:
-        """The first such event of a process at or after a moment."""
+    def after(self, process: str, event: str, moment_s: float, **fields: str) -> LogEvent | None:
+        """The first such event of a process, with such fields, at or after a moment."""
         events = self.events.get(process, [])
         first = bisect_left(events, moment_s, key=lambda each: each.at_s)
-        return next((each for each in events[first:] if each.event == event), None)
+        return next(
+            (
+                each
+                for each in events[first:]
+                if each.event == event and fields.items() <= each.fields.items()
+            ),
+            None,
+        )
+
+    def total(self, event: str, key: str) -> int:
+        """The sum of a number over all such events."""
+        numbers = [
+            each.number(key)
+            for events in self.events.values()
+            for each in events
+            if each.event == event
+        ]
+        return sum(number for number in numbers if number is not None)

@@ -13,6 +13,8 @@ survived and the clients' clocks.
 Attach begins with the detection, or where a process was started with its `listening`; the time from
 its start to there is `start`. `first_token` and `every_token` begin with the end of the attach, and
 end with the first and the last of the first tokens that live requests got (`stop`: with SIGCONT).
+`health_off` is from the fault to the last gateway's NOT_SERVING, `health_on` from the end of the
+attach to the last one's SERVING; a gateway's own death and a short fault have neither.
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from tests.chaos.heard import Heard
 from tests.chaos.log_events import LogEvent, LogReader
 
 LOST, OPENED = "session with cachesvc lost", "session with cachesvc opened"
-PHASES = ("detection", "start", "attach", "first_token", "every_token")
+HEALTH = "health changed"
+PHASES = (
+    *("detection", "health_off", "start", "attach"),
+    *("first_token", "every_token", "health_on"),
+)
 
 
 @dataclass
@@ -115,6 +121,7 @@ def measure(logs: LogReader, strike: Strike) -> None:
     attached = strike.attached_s
     if attached is None:
         return
+    _measure_health(logs, strike, attached)
     if fault.kind == KILL and strike.began_again_s is not None:
         listening = logs.after(fault.target, "listening", strike.began_again_s)
         if listening is not None:
@@ -126,6 +133,24 @@ def measure(logs: LogReader, strike: Strike) -> None:
     later = [first - attached for first in firsts if first is not None]
     if later:
         phases["first_token"], phases["every_token"] = min(later), max(later)
+
+
+def _measure_health(logs: LogReader, strike: Strike, attached_s: float) -> None:
+    """Health may come back before what was live goes on, or shortly after; the next fault is not
+    there yet.
+    """
+    if strike.fault.service == GATEWAY or strike.over_s is None:
+        return
+    off = [logs.after(name, HEALTH, strike.at_s, serving="false") for name in GATEWAYS]
+    off_s = _last([each if each and each.at_s < strike.over_s else None for each in off])
+    if off_s is None:
+        return
+    strike.phases["health_off"] = off_s - strike.at_s
+    on_s = _last(
+        [logs.after(each.process, HEALTH, each.at_s, serving="true") for each in off if each]
+    )
+    if on_s is not None:
+        strike.phases["health_on"] = max(0.0, on_s - attached_s)
 
 
 def _tell_what_it_hit(logs: LogReader, strike: Strike) -> None:
