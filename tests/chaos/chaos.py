@@ -46,7 +46,7 @@ class Outcome:
     requests: int = 0
     tokens: int = 0
     resumed: int = 0
-    turned_away: int = 0
+    turned_away: dict[str, int] = field(default_factory=dict)
     left_out: int = 0
     stats_answers: int = 0
     recovered: dict[str, int] = field(default_factory=dict)
@@ -123,7 +123,7 @@ async def _under_faults(
         asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     outcome.strikes = striker.strikes
-    outcome.resumed, outcome.turned_away = load.resumed, load.turned_away.total()
+    outcome.resumed, outcome.turned_away = load.resumed, dict(load.turned_away)
     if not outcome.troubles:
         await _look_at_the_end(system, outcome)
     watching.cancel()

@@ -47,12 +47,19 @@ def figures_of(seed: int, seconds: int, outcomes: Sequence[Outcome]) -> dict[str
         "leaked_pages": sum(outcome.leaked_pages for outcome in outcomes),
         "equations_held": sum(outcome.stats_answers for outcome in outcomes),
         "resumed_by_clients": sum(outcome.resumed for outcome in outcomes),
-        "turned_away_and_sent_again": sum(outcome.turned_away for outcome in outcomes),
-        "recovered": dict(sum((Counter(each.recovered) for each in outcomes), Counter[str]())),
+        "turned_away_and_sent_again": _sum(outcome.turned_away for outcome in outcomes),
+        "recovered": _sum(outcome.recovered for outcome in outcomes),
         "recovery_s": {
             outcome.served.name: recovery_times(outcome.strikes) for outcome in outcomes
         },
     }
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(total)
 
 
 def _faults(strikes: Iterable[Strike], service: str) -> dict[str, int]:

@@ -82,6 +82,24 @@ def test_an_answer_that_was_heard_whole_is_exact() -> None:
     assert of_heard((ANSWER,), heard_of(WHOLE), USE) == EXACT
 
 
+@pytest.mark.parametrize(
+    ("ids", "verdict"),
+    [
+        ((5, 7, 7, 9, 9, 5, 7, 11), DOUBLED),
+        ((5, 7, 7, 5, 7, 11), LOST),
+        ((5, 7, 7, 8, 5, 7, 11), MISMATCHED),
+    ],
+)
+def test_a_stream_with_a_doubled_a_lost_or_another_token_is_counted_as_such(
+    ids: tuple[int, ...], verdict: str
+) -> None:
+    deltas = [pb.Delta(token_ids=[token_id]) for token_id in ids]
+    judged = Judged()
+    judged.judge((ANSWER,), heard_of(pb.Delta(text="five seven"), *deltas), USE)
+    assert judged.counts == {verdict: 1}
+    assert len(judged.findings) == judged.wrong == 1
+
+
 def test_an_error_or_silence_is_lost_whatever_came_before() -> None:
     heard = heard_of(WHOLE, finished=False)
     heard.failure = "UNAVAILABLE"
