@@ -130,6 +130,11 @@ async def _under_faults(
     await asyncio.gather(watching, return_exceptions=True)
     outcome.leaked_pages = max(outcome.leaked_pages, watch.leaked_pages)
     outcome.stats_answers = watch.answers
+    outcome.troubles += [
+        f"{strike.fault}, alone, and the journal was void: {strike.void_because}"
+        for strike in striker.strikes
+        if strike.alone and strike.void_because
+    ]
     outcome.troubles += [f"{name} was {count}" for name, count in watch.troubles.items()]
 
 

@@ -48,6 +48,9 @@ def figures_of(seed: int, seconds: int, outcomes: Sequence[Outcome]) -> dict[str
         "equations_held": sum(outcome.stats_answers for outcome in outcomes),
         "resumed_by_clients": sum(outcome.resumed for outcome in outcomes),
         "turned_away_and_sent_again": _sum(outcome.turned_away for outcome in outcomes),
+        "standings_after_lone_manager_kills": dict(
+            Counter(each.standing for each in strikes if each.alone and each.standing)
+        ),
         "recovered": _sum(outcome.recovered for outcome in outcomes),
         "recovery_s": {
             outcome.served.name: recovery_times(outcome.strikes) for outcome in outcomes

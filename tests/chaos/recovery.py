@@ -47,6 +47,8 @@ class Strike:
     alone: bool = True  # no other fault between `at_s` and `over_s`
     plans_in_flight: int | None = None  # None: nobody tells
     prefill_tokens: int | None = None
+    standing: str | None = None  # as what the next manager took the runner, after a MANAGER KILL
+    void_because: str | None = None  # of its journal
     phases: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -112,6 +114,8 @@ def _last(found: list[LogEvent | None]) -> float | None:
 def measure(logs: LogReader, strike: Strike) -> None:
     """Fill in what it hit and its phases, once it is over."""
     _tell_what_it_hit(logs, strike)
+    if strike.fault.service == MANAGER and strike.fault.kind == KILL:
+        _tell_what_was_kept(logs, strike)
     fault, phases = strike.fault, strike.phases
     found = [logs.after(*line, strike.at_s) for line in detections_of(fault)]
     detected_s = _last(found)
@@ -133,6 +137,13 @@ def measure(logs: LogReader, strike: Strike) -> None:
     later = [first - attached for first in firsts if first is not None]
     if later:
         phases["first_token"], phases["every_token"] = min(later), max(later)
+
+
+def _tell_what_was_kept(logs: LogReader, strike: Strike) -> None:
+    attached = logs.after("cachesvc", "runner attached", strike.at_s)
+    void = logs.after("cachesvc", "journal void", strike.at_s)
+    strike.standing = None if attached is None else attached.fields.get("standing")
+    strike.void_because = None if void is None else void.fields.get("reason")
 
 
 def _measure_health(logs: LogReader, strike: Strike, attached_s: float) -> None:

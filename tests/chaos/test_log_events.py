@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from servicekit.logs import configure_logs
-from tests.chaos.faults import ANY, KILL, RESET, RUNNER, STREAM, Fault
+from tests.chaos.faults import ANY, KILL, MANAGER, RESET, RUNNER, STREAM, Fault
 from tests.chaos.heard import Heard
 from tests.chaos.log_events import LogReader, event_of
 from tests.chaos.recovery import Strike, attached_s, measure
@@ -86,6 +86,20 @@ def test_a_killed_runner_is_measured_by_phases(tmp_path: Path) -> None:
     }
     assert strike.phases == pytest.approx(expected, abs=1e-4)
     assert (strike.plans_in_flight, strike.prefill_tokens) == (2, 30)
+
+
+def test_a_killed_manager_that_found_its_journal_void_is_told(tmp_path: Path) -> None:
+    logs = logs_of(
+        tmp_path,
+        cachesvc=line(1.5, "journal void", reason="torn")
+        + line(2, "runner attached", standing="started_over"),
+        runnersvc=line(1, "manager lost", plans_in_flight=1, prefill_tokens=0),
+    )
+    strike = Strike(fault_of(MANAGER, KILL, "cachesvc"), START_S + 0.5, [], START_S + 1)
+    strike.over_s = START_S + 3
+    measure(logs, strike)
+    assert (strike.standing, strike.void_because) == ("started_over", "torn")
+    assert strike.plans_in_flight == 1
 
 
 def test_a_line_of_another_time_tells_nothing_of_this_fault(tmp_path: Path) -> None:
