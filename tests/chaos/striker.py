@@ -77,6 +77,10 @@ class Striker:
             await asyncio.sleep(LOOK_S / 2)
 
     async def _strike(self, fault: Fault) -> Strike:
+        for stream, way in fault.losses:
+            self._system.cutters[stream].swallow(way)
+        if fault.losses:
+            await asyncio.sleep(fault.loses_for_s)
         at_s = time.time()
         if fault.kind == RESET:
             over_s = time.monotonic() + RECOVERS_WITHIN_S
@@ -91,6 +95,8 @@ class Striker:
                 self._close_door(fault.target)
             number = signal.SIGKILL if fault.kind == KILL else signal.SIGSTOP
             self._system.processes[fault.target].send_signal(number)
+            for stream in dict.fromkeys(stream for stream, _ in fault.losses):
+                await asyncio.to_thread(self._system.cutters[stream].cut)
         for earlier in self.strikes:
             if earlier.over_s is None:
                 earlier.alone = False

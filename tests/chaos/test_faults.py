@@ -46,6 +46,15 @@ def test_a_list_of_faults_has_as_many_of_each_service_as_asked_for_and_every_kin
     }
 
 
+def test_kills_and_resets_lose_what_is_on_its_way_either_way_and_stops_lose_nothing() -> None:
+    faults = faults_of(3, COUNTS)
+    of_execute = {way for fault in faults for stream, way in fault.losses if stream == "execute"}
+    of_sessions = {way for fault in faults for stream, way in fault.losses if stream != "execute"}
+    assert of_execute == of_sessions == {"to_back", "to_front"}
+    assert not any(fault.losses for fault in faults if fault.kind == STOP)
+    assert not all(fault.losses for fault in faults if fault.kind == KILL)
+
+
 def test_a_pool_has_greedy_and_drawn_requests_and_some_of_two_choices() -> None:
     pool = asked_of(3, PROMPTS, (8, 24), (0.5,))
     assert Counter(each.is_greedy for each in pool) == {True: 10, False: 10}
@@ -54,7 +63,7 @@ def test_a_pool_has_greedy_and_drawn_requests_and_some_of_two_choices() -> None:
 
 def test_a_moment_that_no_line_tells_is_not_counted_as_reached() -> None:
     strike = Strike(
-        Fault(0, RUNNER, KILL, "runnersvc", "two_plans", 0, 0, in_recovery=False), 0, []
+        Fault(0, RUNNER, KILL, "runnersvc", "two_plans", 0, 0, (), 0, in_recovery=False), 0, []
     )
     assert moments_of(strike) == ["untold"]
     strike.plans_in_flight, strike.prefill_tokens = 2, 0

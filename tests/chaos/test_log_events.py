@@ -58,7 +58,7 @@ def logs_of(run_dir: Path, **texts: str) -> LogReader:
 
 
 def fault_of(service: str, kind: str, target: str) -> Fault:
-    return Fault(0, service, kind, target, ANY, 0.0, 0.0, in_recovery=False)
+    return Fault(0, service, kind, target, ANY, 0.0, 0.0, (), 0.0, in_recovery=False)
 
 
 def test_a_killed_runner_is_measured_by_phases(tmp_path: Path) -> None:
