@@ -125,7 +125,6 @@ def measure(logs: LogReader, strike: Strike) -> None:
     attached = strike.attached_s
     if attached is None:
         return
-    _measure_health(logs, strike, attached)
     if fault.kind == KILL and strike.began_again_s is not None:
         listening = logs.after(fault.target, "listening", strike.began_again_s)
         if listening is not None:
@@ -146,11 +145,10 @@ def _tell_what_was_kept(logs: LogReader, strike: Strike) -> None:
     strike.void_because = None if void is None else void.fields.get("reason")
 
 
-def _measure_health(logs: LogReader, strike: Strike, attached_s: float) -> None:
-    """Health may come back before what was live goes on, or shortly after; the next fault is not
-    there yet.
-    """
-    if strike.fault.service == GATEWAY or strike.over_s is None:
+def measure_health(logs: LogReader, strike: Strike) -> None:
+    """Likewise, once later lines are there: health may come back after what was live goes on."""
+    attached_s = strike.attached_s
+    if strike.fault.service == GATEWAY or strike.over_s is None or attached_s is None:
         return
     off = [logs.after(name, HEALTH, strike.at_s, serving="false") for name in GATEWAYS]
     off_s = _last([each if each and each.at_s < strike.over_s else None for each in off])

@@ -19,7 +19,7 @@ from tests.chaos.chaos_system import GATEWAYS, ChaosSystem
 from tests.chaos.faults import KILL, PREFILL, RESET, TWO_PLANS, Fault
 from tests.chaos.load import Load
 from tests.chaos.log_events import LogReader
-from tests.chaos.recovery import Strike, attached_s, measure
+from tests.chaos.recovery import Strike, attached_s, measure, measure_health
 from tests.chaos.stats_watch import StatsWatch
 
 LOOK_S = 0.01
@@ -50,6 +50,9 @@ class Striker:
                 say(f"{strike.at_s:.3f} {fault}, {len(strike.live)} live")
                 self._recoveries[fault.target] = asyncio.create_task(self._recover(strike))
             await self._recovered(*self._recoveries)
+            self._logs.read()
+            for strike in self.strikes:
+                measure_health(self._logs, strike)
         finally:
             for task in self._recoveries.values():
                 task.cancel()
@@ -131,6 +134,7 @@ class Striker:
                 raise StuckError(self._describe(strike))
             await asyncio.sleep(LOOK_S)
         strike.over_s = time.time()
+        self._logs.read()
         measure(self._logs, strike)
         strike.live.clear()
 

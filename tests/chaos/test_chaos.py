@@ -22,7 +22,7 @@ def test_kills_stops_and_cuts_under_load_lose_and_double_nothing(
 ) -> None:
     said: list[str] = []
     model_dir = make_tiny_model(tmp_path_factory.mktemp("tiny"))
-    served = tiny_served(model_dir, SEED, num_requests=20)
+    served = tiny_served(model_dir, SEED, num_requests=14)
     outcome = run_chaos(served, faults_of(SEED, COUNTS), SEED, tmp_path, said.append)
     assert not outcome.findings, "\n".join([*said, *outcome.findings])
     assert len(outcome.strikes) == sum(COUNTS.values())

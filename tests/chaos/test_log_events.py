@@ -11,13 +11,17 @@ from servicekit.logs import configure_logs
 from tests.chaos.faults import ANY, KILL, MANAGER, RESET, RUNNER, STREAM, Fault
 from tests.chaos.heard import Heard
 from tests.chaos.log_events import LogReader, event_of
-from tests.chaos.recovery import Strike, attached_s, measure
+from tests.chaos.recovery import Strike, attached_s, measure, measure_health
 
 
 def line(second: float, event: str, **fields: object) -> str:
     pairs = "".join(f" {key}={value}" for key, value in fields.items())
     at = f"2026-11-30T20:00:{second:09.6f}Z"
     return f'timestamp={at} level=info service=x event="{event}"{pairs}\n'
+
+
+def health(second: float, serving: str) -> str:
+    return line(second, "health changed", serving=serving)
 
 
 START_S = event_of("x", line(0, "start")).at_s
@@ -68,6 +72,8 @@ def test_a_killed_runner_is_measured_by_phases(tmp_path: Path) -> None:
         + line(1.25, "runner lost", plans_in_flight=2, prefill_tokens=30)
         + line(5.5, "runner attached"),
         runnersvc=line(5, "listening"),
+        gateway_0=health(1.3, "false") + health(5.6, "true"),
+        gateway_1=health(1.5, "false") + health(6.5, "true"),
     )
     heard = Heard(1)
     heard.choices[0].arrivals_s = [START_S + 0.5, START_S + 5.75]
@@ -77,7 +83,10 @@ def test_a_killed_runner_is_measured_by_phases(tmp_path: Path) -> None:
     assert heard.went_on_after(strike.attached_s)
     strike.over_s = START_S + 6
     measure(logs, strike)
+    measure_health(logs, strike)
     expected = {
+        "health_off": 0.5,
+        "health_on": 1.0,
         "detection": 0.25,
         "start": 3.0,
         "attach": 0.5,
