@@ -8,6 +8,7 @@
 #   make docs           docs/api.md from the comments of the .proto files; docs-check proves it fresh
 #   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
 #   make fuzz           20,000 bad inputs over gRPC and HTTP into bench/results/fuzz.json; SEED=N for the same ones again
+#   make chaos          kills, stops and cuts under load, 20 minutes of them, into bench/results/chaos.json; SEED=N as in make fuzz
 #   make bench          host time of a step and end-to-end speed, into bench/results/
 #   make load           64 streams through the public API by k6, on a runner without a model; fails where a bound is missed
 #   make bench-gpu-kernels  on a machine with a GPU: every kernel against its floor and torch, into bench/results/h200.json
@@ -23,7 +24,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test test-light aot test-gpu soak fuzz check proto proto-check docs docs-check bench load bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
+.PHONY: demo test test-light aot test-gpu soak fuzz chaos check proto proto-check docs docs-check bench load bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -76,6 +77,9 @@ soak: .venv/.made
 
 fuzz: .venv/.made
 	nice $(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED))
+
+chaos: model
+	nice $(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
 # All of them, whatever fails: one run shows everything.
 check: .venv/.made proto-check docs-check

@@ -7,6 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
+
+Way = Literal["to_back", "to_front"]
 
 
 class StreamCutter:
@@ -18,6 +21,13 @@ class StreamCutter:
         self._loop = asyncio.new_event_loop()
         self._writers: list[asyncio.StreamWriter] = []
         self._pumps: set[asyncio.Task[None]] = set()
+        self._swallowed: set[Way] = set()
+
+    def swallow(self, way: Way) -> None:
+        """Lose all that goes that way from now on, until the next cut. Without this a cut seldom
+        loses anything: what one side wrote mostly is with the other by then.
+        """
+        self._loop.call_soon_threadsafe(self._swallowed.add, way)
 
     def cut(self) -> int:
         """Abort every connection, losing what is on its way. Returns how many there were."""
@@ -28,6 +38,7 @@ class StreamCutter:
         for writer in live:
             writer.transport.abort()
         self._writers.clear()
+        self._swallowed.clear()
         return len(live) // 2
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,14 +48,21 @@ class StreamCutter:
             writer.close()
             return
         self._writers += [writer, back_writer]
-        for source, target in ((reader, back_writer), (back_reader, writer)):
-            task = self._loop.create_task(self._pump(source, target))
+        for source, target, way in (
+            (reader, back_writer, "to_back"),
+            (back_reader, writer, "to_front"),
+        ):
+            task = self._loop.create_task(self._pump(source, target, way))
             self._pumps.add(task)
             task.add_done_callback(self._pumps.discard)
 
-    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, way: Way
+    ) -> None:
         try:
             while piece := await source.read(65536):
+                if way in self._swallowed:
+                    continue
                 target.write(piece)
                 await target.drain()
         except OSError:
