@@ -26,7 +26,7 @@ class KnownPages:
         self._serials: Int64Array = np.zeros(num_pages, dtype=np.int64)
         self._next_serial = 1
         self._changes: list[Change] = []
-        self._offsets = np.arange(page_size, dtype=np.int32)
+        self._offsets = np.arange(page_size)
 
     def has_serials(self, page_ids: Int32Array) -> bool:
         """Whether all of them are known."""
@@ -42,33 +42,34 @@ class KnownPages:
         """Note full pages of known ids that these rows have beyond those noted. A few calls of
         numpy, however many rows.
         """
-        page_size, locs = self._page_size, page_table.locs
-        ends = np.minimum(columns.cached_len[rows], columns.known_len[rows]) // page_size
-        begins = columns.num_noted_pages[rows]
-        new = np.flatnonzero(ends > begins)
+        page_size, table = self._page_size, page_table.locs
+        ends = np.minimum(columns.cached_len.take(rows), columns.known_len.take(rows))
+        ends //= page_size
+        begins = columns.num_noted_pages.take(rows)
+        new = (ends > begins).nonzero()[0]
         if not len(new):
             return
-        row_of, page_indexes, ends = rows[new], begins[new], ends[new]
+        row_of, page_indexes, ends = rows.take(new), begins.take(new), ends.take(new)
         columns.num_noted_pages[row_of] = ends
-        counts = ends - page_indexes
-        if np.maximum.reduce(counts) > 1:  # some row has more than its next one
-            row_of = row_of.repeat(counts)
+        if (ends != page_indexes + 1).any():  # some row has more than its next one
+            row_of = row_of.repeat(ends - page_indexes)
             bounds = zip(page_indexes.tolist(), ends.tolist(), strict=True)
             page_indexes = np.concatenate(
                 [np.arange(begin, end, dtype=np.int32) for begin, end in bounds]
             )
-        positions = page_indexes * page_size
-        page_ids = locs[row_of, positions] // page_size
-        serials = np.arange(self._next_serial, self._next_serial + len(page_ids))
-        self._next_serial += len(page_ids)
-        self._serials[page_ids] = serials
-        parents = self._serials[locs[row_of, np.maximum(positions - page_size, 0)] // page_size]
-        firsts = np.flatnonzero(page_indexes == 0)
+        count = len(row_of)
+        starts = row_of * table.shape[1] + page_indexes * page_size  # in the table, made flat
+        page_ids = table.take(starts) // page_size
+        self._serials[page_ids] = np.arange(self._next_serial, self._next_serial + count)
+        parents = self._serials.take(table.take(starts - page_size, mode="wrap") // page_size)
+        firsts = (page_indexes == 0).nonzero()[0]
         parents[firsts] = NO_PARENT
-        ids = columns.ids[row_of[:, None], positions[:, None] + self._offsets]
+        positions = row_of * columns.ids.shape[1] + page_indexes * page_size
+        ids = columns.ids.take(positions[:, None] + self._offsets)
         salts = _salts(firsts, row_of, columns) if len(firsts) else ()
-        fills = filled_by[page_ids]
-        self._changes.append(Filled(int(serials[0]), page_ids, parents, fills, ids, salts))
+        fills = filled_by.take(page_ids)
+        self._changes.append(Filled(self._next_serial, page_ids, parents, fills, ids, salts))
+        self._next_serial += count
 
     def note_removed(self, first_locs: Int32Array, same_as: Int32Array | None = None) -> None:
         """Pages are free, or those of row that goes on with `same_as` instead, first locs of pages

@@ -14,9 +14,9 @@ from pagewire.v1 import inference_pb2_grpc, sampling_pb2
 from gateway.chat_shell import ChatEvent, Lost, Turn
 from gateway.connection import Connection
 from gateway.inference_client import answered
-from servicekit.client import FIRST_RETRY_S, LONGEST_RETRY_S
 from servicekit.errors import FailedPrecondition, FatalError, PagewireError, Reason
 
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 1.0
 FIRST_TRIES = 6  # of a server that has answered nothing yet; 1.6 s of waits
 
 
