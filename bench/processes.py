@@ -47,7 +47,8 @@ class Services:
         self._commands = {
             "runnersvc": [*runner, "--listen", runner_address],
             "cachesvc": [
-                "cachesvc", "--listen", self.cache_address, "--runner", runner_address, *cache,
+                "cachesvc", "--listen", self.cache_address, "--runner", runner_address,
+                "--journal", str(run_dir / "journal"), *cache,
             ],
         }  # fmt: skip
         self._front = front or self.cache_address

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings compose.yaml up on a real Docker engine and holds it to its promises, as a stranger with grpcurl would: one answer,
-# a killed runner that comes back as a new one, another answer, a clean stop. Needs docker with compose, grpcurl and python3.
+# a killed runner and a killed manager that come back, another answer after each, a clean stop. Needs docker with compose, grpcurl and python3.
 # `make compose-test` calls it; PAGEWIRE_PUBLISH=127.0.0.1:PORT and PAGEWIRE_PUBLISH_HTTP=... move the published ports.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -76,6 +76,7 @@ until_true() {
 }
 
 came_back() { [ "$(runner_state .RestartCount)" -gt "$restarts" ] && [ "$(runner_state .State.Health.Status)" = healthy ]; }
+another_manager() { [ "$(stat_of attached)" = True ] && [ "$(stat_of manager_id)" != "$manager" ]; }
 reattached() { [ "$(stat_of attached)" = True ] && [ "$(stat_of boot_id)" != "$boot" ]; }
 gateway_serves() { grpcurl -plaintext -max-time 5 "$PAGEWIRE_PUBLISH" grpc.health.v1.Health/Check 2>&1 | grep -q '"SERVING"'; }
 
@@ -117,6 +118,16 @@ until_true 120 came_back || fail "the runner's container did not come back healt
 until_true 60 reattached || fail "cachesvc did not attach to the new runner"
 until_true 60 gateway_serves || fail "the gateway does not serve again"
 say "it came back, boot_id $(stat_of boot_id), restarts $(runner_state .RestartCount)"
+ask_for_paris
+
+manager=$(stat_of manager_id)
+say "killing the manager, manager_id $manager"
+docker compose exec -T cachesvc sh -c 'kill -9 -1' || true
+until_true 60 another_manager || fail "no other manager attached"
+until_true 60 gateway_serves || fail "the gateway does not serve again"
+adopted=$(stat_of adopted_pages_total)
+say "another one came, and took over $adopted pages"
+[ "$adopted" -gt 0 ] || fail "it took over no page"
 ask_for_paris
 
 say "docker compose stop"

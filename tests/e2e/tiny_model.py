@@ -27,8 +27,10 @@ CHAT_TEMPLATE = (
 )
 
 
-def make_tiny_model(model_dir: Path, seed: int = 0) -> Path:
-    """Save a model and a byte-level tokenizer in `model_dir`."""
+def make_tiny_model(model_dir: Path, seed: int = 0, head_dim: int = 16) -> Path:
+    """Save a model and a byte-level tokenizer in `model_dir`. Kernels of a GPU take a `head_dim`
+    from 64 on.
+    """
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
@@ -37,7 +39,7 @@ def make_tiny_model(model_dir: Path, seed: int = 0) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=16,
+        head_dim=head_dim,
         max_position_embeddings=MAX_SEQ_LEN,
         initializer_range=0.3,
         tie_word_embeddings=True,
