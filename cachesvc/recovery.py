@@ -83,7 +83,7 @@ class Recovery:
         stepped = self._stream.stepped_under_way(self._failed) if died and not self._drained else []
         self._failed, self._drained = None, False
         plans: list[Plan] = []
-        resent_results = adopted_pages = readmitted = 0
+        resent_results = adopted_pages = readmitted = lost_tokens = 0
         last_result_plan_id = self._stream.last_result_plan_id
         standing = self._stream.on_attached(attached)
         if standing is Standing.RESUMED:
@@ -95,6 +95,8 @@ class Recovery:
             self.scheduler = Scheduler(manager, self._live.stories, self._limits)
         else:
             readmitted = self.scheduler.running_count
+            rows = self.scheduler.manager.rows
+            lost_tokens = int(rows.cached_len[rows.live].sum())
             self._move_to(runner, self.scheduler)
             self._blame(stepped, self.scheduler)
         self._live.stories.runner_came(self._next_plan_id)
@@ -110,6 +112,7 @@ class Recovery:
             resent_results=resent_results,
             adopted_pages=adopted_pages,
             readmitted=readmitted,
+            lost_tokens=lost_tokens,  # of those requests: to be computed again, or found cached
         )
         return plans
 
