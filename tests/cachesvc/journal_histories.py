@@ -45,9 +45,7 @@ def a_number_comes_again_after_a_death() -> None:
     one.leave((1, 2))
     one.kill_the_manager()
     one.submit(1, submission(3, [3] * 4, max_tokens=4))
-    one.send()
-    one.deliver_plan()
-    one.execute()
+    one.send_to_the_device()
     assert one.kill_the_manager() == 1
     one.submit(1, submission(4, [2] * 6, max_tokens=1))
     one.check_end()
@@ -68,9 +66,7 @@ def a_number_comes_again_after_a_refusal() -> None:
     one.execute()
     one.deliver_answer()
     one.submit(1, submission(3, [3] * 4, max_tokens=4))
-    one.send()
-    one.deliver_plan()
-    one.execute()
+    one.send_to_the_device()
     assert one.kill_the_manager() == 1
     one.submit(1, submission(4, [2] * 6, max_tokens=1))
     one.check_end()
@@ -100,9 +96,7 @@ def a_page_is_evicted_and_given_out_and_not_full_yet() -> None:
     while one.round():
         pass
     one.submit(1, submission(2, [2] * 9, max_tokens=3))
-    one.send()
-    one.deliver_plan()
-    one.execute()
+    one.send_to_the_device()
     assert one.kill_the_manager() == 2  # those of twos
     one.submit(1, submission(3, [*ONES, 3], max_tokens=1))
     one.check_end()
@@ -117,9 +111,7 @@ def a_row_goes_on_with_the_page_of_another() -> None:
     for key in (1, 2):
         one.submit(1, submission(key, [*ONES, *[key] * 4], max_tokens=6))
     one.round()
-    one.send()
-    one.deliver_plan()
-    one.execute()
+    one.send_to_the_device()
     assert one.kill_the_manager() == 4
     one.check_end()
 
@@ -159,9 +151,7 @@ def another_manager_uses_the_numbers_of_plans_that_were_lost() -> None:
     """They were written down, and say of pages what they do not hold."""
     one = world(num_pages=12, budget=8)
     one.submit(1, submission(1, [1] * 20, max_tokens=4))
-    one.send()
-    one.deliver_plan()
-    one.execute()
+    one.send_to_the_device()
     one.deliver_answer()
     one.send()
     one.send()

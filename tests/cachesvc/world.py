@@ -219,6 +219,12 @@ class World:
             assert row.opened.prompt_len == truth.prompt_len
             assert memory.past_of(idx, row.length)[0] == truth.token_ids[: row.length]
 
+    def send_to_the_device(self) -> None:
+        """A plan, to where its answer waits to be read."""
+        self.send()
+        self.deliver_plan()
+        self.execute()
+
     def deliver_answer(self) -> None:
         answer = self.wire.answers[0]
         if isinstance(answer, Refusal):
