@@ -92,13 +92,26 @@ def a_refused_plan_evicts_a_page() -> None:
 def a_page_is_evicted_and_given_out_and_not_full_yet() -> None:
     """Its former ids are not in it any more, once that plan is executed."""
     one = world(num_pages=3, credits=1)
-    one.submit(1, submission(1, [*ONES, 2], max_tokens=1))
-    while one.round():
-        pass
-    one.submit(1, submission(2, [2] * 9, max_tokens=3))
+    for key in (1, 2, 3):
+        one.submit(1, submission(key, [key] * 4, max_tokens=1))
+        while one.round():
+            pass
+    one.submit(1, submission(4, [4] * 5, max_tokens=3))
     one.send_to_the_device()
-    assert one.kill_the_manager() == 2  # those of twos
-    one.submit(1, submission(3, [*ONES, 3], max_tokens=1))
+    assert one.manager.evicted_total == 2
+    assert one.kill_the_manager() == 2  # one of threes, one of fours
+    one.submit(1, submission(5, [1] * 5, max_tokens=1))
+    one.check_end()
+
+
+@history
+def a_salt_outlives_its_manager() -> None:
+    one = world(num_pages=12, credits=1)
+    for key, salt in ((1, ""), (2, "salt")):
+        one.submit(1, submission(key, ONES, max_tokens=4, cache_salt=salt))
+        one.send_to_the_device()
+        one.deliver_answer()
+    assert one.kill_the_manager() == 4
     one.check_end()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from cachesvc import adoption, recovery
 from cachesvc.journal import Filled, Removed
 from cachesvc.known_pages import KnownPages
@@ -143,25 +141,3 @@ def salts_are_not_written_down(patch: Patch) -> None:
         right(self, entry._replace(changes=changes))
 
     patch.setattr(MemoryJournal, "append", wrong)
-
-
-@MUTANTS.plant
-def a_page_stands_on_whatever_its_parents_page_holds_now(patch: Patch) -> None:
-    """As if pages went by their numbers, and not by what was in them."""
-    right = adoption._pages_at
-
-    def wrong(entries, last_executed):
-        page_of: dict[int, int] = {}
-        for entry in entries:
-            for change in entry.changes:
-                if isinstance(change, Filled):
-                    serials = np.arange(len(change.page_ids)) + change.first_serial
-                    page_of.update(zip(serials.tolist(), change.page_ids.tolist(), strict=True))
-        pages = right(entries, last_executed)
-        now = {page.page_id: serial for serial, page in pages.items()}
-        return {
-            serial: page._replace(parent=now.get(page_of.get(page.parent, -1), page.parent))
-            for serial, page in pages.items()
-        }
-
-    patch.setattr(adoption, "_pages_at", wrong)
