@@ -36,15 +36,6 @@ def newcomers_join_the_one_that_is_tried(patch: Patch) -> None:
 
 
 @MUTANTS.plant
-def everybody_with_a_row_is_blamed(patch: Patch) -> None:
-    def wrong(self, failed):
-        reqs = dict.fromkeys(req for sent in self._sent for req in sent.record.row_reqs)
-        return [req for req in reqs if req is not None and not req.has_ended]
-
-    patch.setattr(PlanStream, "stepped_under_way", wrong)
-
-
-@MUTANTS.plant
 def only_the_oldest_plan_is_blamed(patch: Patch) -> None:
     right = PlanStream.stepped_under_way
 
