@@ -144,7 +144,8 @@ def _remove(
     for page_id, other in zip(change.page_ids.tolist(), change.same_as.tolist(), strict=True):
         serial = serial_of.pop(page_id, None)
         if serial is not None:  # else what filled it was never executed
-            del pages[serial]
+            if pages.pop(serial, None) is None:
+                raise UnusableJournalError(f"page {page_id} is given up twice")
             if other:
                 same_as[serial] = other
 

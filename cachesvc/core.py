@@ -14,7 +14,7 @@ from cachesvc.ledger import ChangeReason
 from cachesvc.limits import Limits
 from cachesvc.live_requests import LiveRequests
 from cachesvc.outputs import Output
-from cachesvc.plan_stream import PlanStream
+from cachesvc.plan_stream import DigestMismatchError, PlanStream
 from cachesvc.recovery import Recovery
 from cachesvc.request import FinishCause, Finished, Req, Submission, limit_len_of
 from cachesvc.runner_watch import RunnerWatch
@@ -39,7 +39,6 @@ log = structlog.get_logger()
 
 MAX_REFUSALS_IN_A_ROW = 3
 RETRY_AFTER_S = 1.0  # told to those whom the full queue turns away
-NO_PLAN = 0
 
 
 class Core:
@@ -61,7 +60,12 @@ class Core:
         self._recovery = Recovery(
             self.stream, self.live, self.totals, limits, journal or NoJournal(), self._fail_counted
         )
-        self.healer = Healer(self.stream, self._recovery.empty_manager, self._fail_touched)
+        self.healer = Healer(
+            self.stream,
+            self._recovery.empty_manager,
+            self._fail_touched,
+            self._recovery.distrust,
+        )
 
     @property
     def scheduler(self) -> Scheduler | None:
@@ -237,7 +241,11 @@ class Core:
 
         Errors: ProtocolViolationError.
         """
-        record = self.stream.on_result(result)
+        try:
+            record = self.stream.on_result(result)
+        except DigestMismatchError:
+            self._recovery.distrust()
+            raise
         self.watch.answered()
         if record is None:
             return

@@ -26,7 +26,8 @@ class Healer:
     """Counts the times that it had to heal. A recount that finds nothing ends a row of them, and so
     do many plans whose counters add up.
 
-    Requests that touched a page claimed twice fail by way of `fail`.
+    Requests that touched a page claimed twice fail by way of `fail`. `distrust` is called where
+    what was written down may be wrong.
     """
 
     def __init__(
@@ -34,11 +35,13 @@ class Healer:
         stream: PlanStream,
         empty_manager: Callable[[RunnerDescription], CacheManager],
         fail: Callable[[Req], None],
+        distrust: Callable[[], None],
     ) -> None:
         self.healed_total = 0
         self._stream = stream
         self._empty_manager = empty_manager
         self._fail = fail
+        self._distrust = distrust
         self._in_a_row = 0
         self._held_plans = 0
 
@@ -63,6 +66,7 @@ class Healer:
             log.error("page accounting failed again, starting over", error=str(fault))
         scheduler.put_back(PreemptionCause.BOOKS_HEALED, self._stream.last_plan_id + 1)
         scheduler.move_to(self._empty_manager(scheduler.manager.runner))
+        self._distrust()
         self._stream.start_over()
         return self._step(scheduler)
 
@@ -105,6 +109,7 @@ class Healer:
         told = [violation.told(manager) for violation in found.violations]
         for violation in told:
             log.error("page accounting failed", violation=violation)
+        self._distrust()
         self.healed_total += 1
         self._in_a_row += 1
         self._held_plans = 0

@@ -82,6 +82,9 @@ class Journal(Protocol):
     def append(self, entry: Entry) -> None:
         """Write what a plan changes."""
 
+    def discard(self) -> None:
+        """What was written is not to be believed any more, at once; `replace` begins anew."""
+
     def replace(self, head: Head, entry: Entry) -> None:
         """Begin anew, at once or not at all, with everything that is known at a plan."""
 
@@ -93,6 +96,9 @@ class NoJournal:
     is_long = False
 
     def append(self, entry: Entry) -> None:
+        pass
+
+    def discard(self) -> None:
         pass
 
     def replace(self, head: Head, entry: Entry) -> None:

@@ -20,7 +20,6 @@ from servicekit.path_lock import PathInUseError, PathLock
 log = structlog.get_logger()
 
 LEAST_LONG_BYTES = 8 * 2**20
-NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 GROWTH = 4  # times what it began with, and it is long
 
 
@@ -62,6 +61,10 @@ class JournalFile:
         except OSError as error:
             self._end(error)
 
+    def discard(self) -> None:
+        self._close_fd()
+        self._remove(self.path)
+
     def replace(self, head: Head, entry: Entry) -> None:
         new_path = self.path.with_name(self.path.name + ".new")
         self._close_fd()
@@ -79,6 +82,7 @@ class JournalFile:
     def _end(self, error: OSError) -> None:
         log.error("journal ended: after a restart all is computed again", reason=str(error))
         self._close_fd()
+        self._file_bytes = self._first_bytes = 0
 
     def _remove(self, *paths: Path) -> None:
         """What is there is of no use any more: numbers of plans may come again."""

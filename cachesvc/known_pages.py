@@ -13,6 +13,7 @@ from cachesvc.rows import RowIndexes, RowTable
 from servicekit.plan import Int32Array
 
 UNKNOWN = 0  # the serial of a page that is not full of known ids
+NOWHERE = -1  # as a parent: the page is not adopted
 
 
 class KnownPages:
@@ -62,6 +63,7 @@ class KnownPages:
         page_ids = table.take(starts) // page_size
         self._serials[page_ids] = np.arange(self._next_serial, self._next_serial + count)
         parents = self._serials.take(table.take(starts - page_size, mode="wrap") // page_size)
+        parents[parents == UNKNOWN] = NOWHERE  # there is none, but for our own mistakes
         firsts = (page_indexes == 0).nonzero()[0]
         parents[firsts] = NO_PARENT
         positions = row_of * columns.ids.shape[1] + page_indexes * page_size
@@ -72,8 +74,8 @@ class KnownPages:
         self._next_serial += count
 
     def note_removed(self, first_locs: Int32Array, same_as: Int32Array | None = None) -> None:
-        """Pages are free, or those of row that goes on with `same_as` instead, first locs of pages
-        with the same content.
+        """Pages are free. A row that had them may go on with `same_as` instead: first locs of as
+        many pages with the same content.
         """
         page_ids = first_locs // self._page_size
         known = self._serials[page_ids] != UNKNOWN

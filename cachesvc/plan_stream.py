@@ -142,7 +142,9 @@ class PlanStream:
         """
         self.attached = self._digest_due = True
         same_life = attached.boot_id == self.boot_id
-        if same_life and attached.last_manager_id in ("", self.manager_id):
+        driven = (attached.last_manager_id, attached.last_executed)
+        former = (self.former_manager_id, self.former_last_executed)  # no plan of ours came so far
+        if same_life and (driven[0] in ("", self.manager_id) or driven == former):
             return Standing.RESUMED
         self.boot_id = attached.boot_id
         self.former_manager_id = attached.last_manager_id

@@ -127,6 +127,10 @@ class Recovery:
             log.warning("journal void", reason=str(error))
             return 0
 
+    def distrust(self) -> None:
+        """What pages hold is not what was written: nobody is to adopt it."""
+        self._journal.discard()
+
     def write_down(self, plan_id: int) -> None:
         """Write the journal for the plan that is about to be sent."""
         assert self.scheduler is not None, "plans are of a scheduler"
@@ -188,7 +192,7 @@ class Recovery:
                 runner_deaths=req.runner_deaths,
             )
             message = (
-                f"{req.runner_deaths} runners died while they computed this request: sent again, "
+                f"{req.runner_deaths} runners died with this request in their plans: sent again, "
                 "it may end the next one"
             )
             self._live.totals.poisoned += 1

@@ -25,7 +25,7 @@ class ScheduleTotals:
     preempted: int = 0
     prompt_tokens: int = 0
     sampled_tokens: int = 0
-    recomputed_tokens: int = 0  # of the prompt tokens, those of later admissions
+    recomputed_tokens: int = 0  # of the prompt tokens, those of requests that came before
     cached_tokens: int = 0  # of first admissions, without requests that came again
     admitted_prompt_tokens: int = 0
 

@@ -109,7 +109,8 @@ class Runner:
         self._send = send
         self.totals.attached += 1
         self._dropping = False
-        if attach.boot_id == self.boot_id and attach.last_result_plan_id is not None:
+        is_same = (attach.boot_id, attach.manager_id) == (self.boot_id, self._last_manager_id)
+        if is_same and attach.last_result_plan_id is not None:  # else they may be another's
             self._forget(attach.last_result_plan_id)
         attached = Attached(
             self.description, self.boot_id, self.last_executed, self._last_manager_id

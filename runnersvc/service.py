@@ -120,7 +120,8 @@ class RunnerService(runner_pb2_grpc.RunnerServiceServicer):
             )
         if self._runner.failed.is_set():
             raise Unavailable(
-                Reason.DRAINING, "the runner ends after a plan that failed: attach to another one"
+                Reason.CHAIN_NOT_ATTACHED,
+                "the runner ends after a plan that failed: attach to the next one",
             )
         return self._runner
 

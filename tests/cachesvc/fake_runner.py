@@ -184,7 +184,8 @@ class FakeRunner:
         while self._queue:
             self.execute_one()
         self._dropping = False
-        if attach.boot_id == self.boot_id and attach.last_result_plan_id is not None:
+        is_same = (attach.boot_id, attach.manager_id) == (self.boot_id, self.last_manager_id)
+        if is_same and attach.last_result_plan_id is not None:
             self._forget(attach.last_result_plan_id)
         answer = Attached(self.description, self.boot_id, self.last_executed, self.last_manager_id)
         return answer, self._results_to_send()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from cachesvc.core import Core
+from cachesvc.limits import Limits
 from tests.cachesvc.builders import describe, submission
 from tests.cachesvc.directed_histories import HISTORIES as OTHERS
 from tests.cachesvc.directed_histories import ONES, History, world
 from tests.cachesvc.troubled_world import TroubledWorld
+from tests.cachesvc.wire import Wire
 
 HISTORIES: list[History] = list(OTHERS)
 
@@ -172,6 +175,41 @@ def another_manager_uses_the_numbers_of_plans_that_were_lost() -> None:
     one.let_a_stranger_drive(4, seed=9, num_steps=1, reads_last=True)
     assert one.wire.runner.last_executed <= one.core.stream.last_plan_id
     assert one.kill_the_manager() == 0
+    one.check_end()
+
+
+@history
+def a_stream_is_lost_before_the_first_plan_of_a_manager() -> None:
+    """Nobody drove the runner since the one before, so what was adopted stays, and plans that were
+    not read come again.
+    """
+    one = world(num_pages=12, budget=8)
+    one.submit(1, submission(1, [1] * 18, max_tokens=4))
+    one.round()
+    assert one.kill_the_manager() == 2
+    for _ in range(2):
+        one.send()
+        one.wire.cut()
+        one.attach()
+    assert one.core.totals.resent_plans == 1 + 2
+    one.check_end()
+
+
+@history
+def a_stranger_attaches_twice_and_drives_nothing() -> None:
+    """The results that wait for us are not his to take."""
+    one = world(num_pages=12)
+    one.submit(1, submission(1, ONES, max_tokens=6))
+    for _ in range(2):
+        one.send()
+        one.deliver_plan()
+        one.execute()
+    one.wire.cut()
+    stranger = Wire(Core(Limits(step_budget_tokens=3, credits=2)), one.wire.runner)
+    for _ in range(2):
+        stranger.attach()
+        stranger.cut()
+    one.attach()
     one.check_end()
 
 

@@ -24,6 +24,9 @@ class MemoryJournal:
         self._num_entries += 1
         self.written += encode_entry(entry)
 
+    def discard(self) -> None:
+        self.written = b""
+
     def replace(self, head: Head, entry: Entry) -> None:
         self._num_entries = 1
         self.written = encode_head(head) + encode_entry(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cachesvc.request import ReqState
 from tests.cachesvc.builders import submission
 from tests.cachesvc.directed_histories import History, world
 
@@ -92,4 +93,21 @@ def a_runner_is_killed_with_two_plans_under_way() -> None:
     one.boot_another_runner(one.description.page_size)
     one.attach()
     assert one.deaths.counts == {(1, 1): 1, (1, 2): 1}
+    assert [req.runner_deaths for req in one.reqs(ReqState.WAITING)] == [1, 1]
     one.check_end()
+
+
+@history
+def a_runner_says_of_which_plan_it_dies() -> None:
+    """The next one was read and not begun: who is in it is no suspect."""
+    one = world(num_pages=24)
+    one.submit_poison(1, submission(1, [1] * 3, max_tokens=5))
+    one.send()
+    one.submit(1, submission(2, [2] * 3, max_tokens=5))
+    one.send()
+    one.deliver_plan()
+    one.deliver_plan()
+    one.execute()
+    assert [req.runner_deaths for req in one.reqs(ReqState.WAITING)] == [1, 0]
+    one.check_end()
+    assert one.failed == {(1, 1)}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cachesvc.adoption import UnusableJournalError, adopt
@@ -18,6 +19,7 @@ from cachesvc.manager import CacheManager
 from cachesvc.plan_stream import DigestMismatchError
 from servicekit.plan import Attached, Int32Array
 from tests.cachesvc import invariants
+from tests.cachesvc.broken_books import a_page_of_the_tree_is_free_too
 from tests.cachesvc.builders import describe, ints, submission
 from tests.cachesvc.fake_runner import FakeRunner
 from tests.cachesvc.memory_journal import MemoryJournal
@@ -215,9 +217,34 @@ def test_a_page_table_that_is_not_the_managers_is_not_served_from() -> None:
     assert result.table_digest is not None
     with pytest.raises(DigestMismatchError, match="after plan 2 is not the manager's"):
         core.result(replace(result, table_digest=result.table_digest ^ 1))
+    assert core.journal.written == b"", "who comes after a death right now adopts none of it"
     wire.cut()
     wire.attach()
     assert core.scheduler.manager.tree.evictable_count == 0
     wire.run_until_idle()
     tokens = wire.heard.tokens[1, 1]
     assert len(tokens) == 8
+
+
+def test_pages_that_did_not_add_up_are_adopted_by_nobody() -> None:
+    """One claimed twice, found while nothing is planned: no entry says so, so none is kept."""
+    world = a_busy_world()
+    world.damage_and_recount(a_page_of_the_tree_is_free_too)
+    assert world.core.healer.healed_total == 1
+    assert world.kill_the_manager() == 0
+    world.check_end()
+
+
+def test_a_page_that_stands_on_nothing_known_is_not_adopted() -> None:
+    """No step leaves one so; if one did, it must not be taken for the first of a sequence."""
+    world = a_busy_world()
+    known, rows = world.manager.known, world.manager.rows
+    idx = next(idx for idx in rows.open_rows if rows.num_noted_pages[idx] >= 2)
+    first, second = world.manager.first_locs(idx)[:2] // 4
+    known._serials[[first, second]] = 0
+    rows.num_noted_pages[idx] = 1
+    known.take_changes()
+    world.manager.note_known(np.array([idx]))
+    (filled,) = known.take_changes()
+    assert isinstance(filled, Filled)
+    assert filled.parents[0] == -1

@@ -88,9 +88,22 @@ def test_a_disk_that_fails_ends_the_journal_and_nothing_else(path: Path) -> None
     shutil.rmtree(path.parent)
     journal.replace(HEAD, entry(2))
     journal.append(entry(3))
+    assert not journal.is_long
     path.parent.mkdir()
     journal.replace(HEAD, entry(4))
     assert plan_ids(path) == [4]
+    journal.close()
+
+
+def test_what_is_discarded_is_gone_at_once_and_begun_anew_later(path: Path) -> None:
+    journal = JournalFile(path)
+    journal.replace(HEAD, entry(1))
+    journal.discard()
+    assert not path.exists()
+    journal.append(entry(2))
+    assert not path.exists()
+    journal.replace(HEAD, entry(3))
+    assert plan_ids(path) == [3]
     journal.close()
 
 

@@ -73,7 +73,8 @@ class TroubledWorld(World):
         """
         former = self.core
         held = cached_sequences(former, self.wire.runner)
-        was_written = not former.ready_scheduler().manager.known.take_changes()
+        known = former.ready_scheduler().manager.known
+        was_written = not known.rewrite_due and not known.take_changes()
         self.wire.cut()
         self.deaths.forget()
         self.core = RecordedCore(self.limits, MemoryJournal(former.journal.written))

@@ -142,10 +142,10 @@ class World:
         stream = self.core.stream
         self.let_the_runner_finish()
         runner = self.wire.runner
-        if runner.boot_id != stream.boot_id or runner.last_manager_id not in (
-            "",
-            stream.manager_id,
-        ):
+        driven = (runner.last_manager_id, runner.last_executed)
+        is_ours = driven[0] in ("", stream.manager_id)
+        is_ours = is_ours or driven == (stream.former_manager_id, stream.former_last_executed)
+        if runner.boot_id != stream.boot_id or not is_ours:
             self.reset_due = True
             if stream.boot_id not in ("", runner.boot_id):
                 self.deaths.died(self.live, self.wire.heard.tokens)
