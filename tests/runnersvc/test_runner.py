@@ -273,6 +273,22 @@ async def test_last_executed_tells_whose_plan_it_was(bench: Bench) -> None:
     assert (attached.last_executed, attached.last_manager_id) == (2, "manager-2")
 
 
+async def test_another_manager_that_attaches_takes_no_results_away(bench: Bench) -> None:
+    """It names what it found, and drives nothing; the results are those of who drove."""
+    await bench.attach()
+    bench.runner.take(prefill(1))
+    bench.runner.take(decode(2, 3))
+    await bench.runner.drained()
+    bench.runner.detach()
+    for _ in range(2):
+        await bench.attach(
+            manager_id="another", boot_id=bench.runner.boot_id, last_result_plan_id=2
+        )
+        bench.runner.detach()
+    _, results = await bench.re_attach(last_result_plan_id=0)
+    assert ids_of(results) == [1, 2]
+
+
 async def test_a_row_with_a_trace_is_a_line_in_the_debug_log_when_it_opens(bench: Bench) -> None:
     traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     await bench.attach()

@@ -177,7 +177,9 @@ class Attach(_message.Message):
     boot_id: _builtins.str
     """boot_id is the runner's life that the manager knows. Empty: none."""
     last_result_plan_id: _builtins.int
-    """last_result_plan_id is the last plan of that life whose result the manager holds; results up to it are forgotten. Absent: none."""
+    """last_result_plan_id is the last plan of that life whose result the manager holds; results up to it are forgotten, when manager_id is
+    the one whose plan was executed last. Absent: none.
+    """
     model_fingerprint: _builtins.str
     """model_fingerprint is what the manager's requests were made for. Empty: any. Another one is refused with FINGERPRINT_MISMATCH."""
     def __init__(
