@@ -67,10 +67,10 @@ class TestRequests:
     def test_of_many_preemptions_the_first_admission_and_the_latest_are_kept(self) -> None:
         joined = wire()
         submit(joined, 1, [1])
-        for _ in range(MAX_REPEATS + 5):
+        for nth in range(MAX_REPEATS + 5):
             joined.send()
             joined.cut()
-            joined.runner.last_manager_id = "another manager"
+            joined.runner.last_manager_id = f"manager {nth}"
             joined.attach()
         admissions = report(joined, 1).story.admissions
         assert len(admissions) == MAX_REPEATS
