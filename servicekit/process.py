@@ -75,13 +75,13 @@ async def _awaited(work: Awaitable[None]) -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def end_at_once() -> NoReturn:
-    """End the process, exit code 0, though a thread does what cannot be interrupted: the ordinary
+def end_at_once(exit_code: int) -> NoReturn:
+    """End the process though a thread does what cannot be interrupted: the ordinary
     end would wait for it. The caller gave back what outlives a process: sockets, locks.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(0)
+    os._exit(exit_code)
 
 
 def require_at_least(name: str, value: float, least: float) -> None:
