@@ -8,7 +8,7 @@
 #   make docs           docs/api.md from the comments of the .proto files; docs-check proves it fresh
 #   make soak           random histories of the manager, 200,000 steps of them, into bench/results/soak.json
 #   make fuzz           20,000 bad inputs over gRPC and HTTP into bench/results/fuzz.json; SEED=N for the same ones again
-#   make chaos          kills, stops and cuts under load, 20 minutes of them, into bench/results/chaos.json; SEED=N as in make fuzz
+#   make chaos          kills, stops and cuts under load, ten minutes of them, into bench/results/chaos.json; SEED=N as in make fuzz
 #   make bench          host time of a step and end-to-end speed, into bench/results/
 #   make load           64 streams through the public API by k6, on a runner without a model; fails where a bound is missed
 #   make bench-gpu-kernels  on a machine with a GPU: every kernel against its floor and torch, into bench/results/h200.json

@@ -47,7 +47,7 @@ class CacheClient:
         model_fingerprint: str,
         on_change: Callable[[], None],
         *,
-        max_outage_s: float = 60.0,
+        max_outage_s: float = 120.0,
         manager_silence_s: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -17,9 +17,10 @@ log = structlog.get_logger()
 
 POLL_S = 0.1  # until it serves
 CHECK_S = 1.0  # from then on
-# Checks of CHECK_TIMEOUT_S in a row without an answer: a minute. A step or a load never takes the
-# event loop for so long.
-CHECK_TIMEOUT_S, SILENT_CHECKS = 2.0, 20
+# Checks of CHECK_TIMEOUT_S in a row without an answer: 24 s with what is between them. A step or a
+# load never takes the event loop for so long, and what is started then serves before a gateway
+# gives its requests up (--max-outage-s).
+CHECK_TIMEOUT_S, SILENT_CHECKS = 2.0, 8
 
 
 class Child:
@@ -83,8 +84,8 @@ class Child:
             await self._process.wait()
 
     async def ended_or_hung(self) -> None:
-        """Return when this life is over. One that served and then answers no health check for a
-        minute is killed: it holds up what others could go on with.
+        """Return when this life is over. One that served and then answers no health check for 24 s
+        is killed: it holds up what others could go on with.
         """
         asking = asyncio.create_task(self._ask_until_hung())
         try:

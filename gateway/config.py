@@ -59,7 +59,7 @@ class GatewayConfig:
     max_outage_s: float = setting(
         "seconds that live requests wait while nothing serves behind the gateway; then they fail "
         "with SESSION_LOST",
-        60.0,
+        120.0,
     )
     manager_silence_s: float = setting(
         "seconds without a word after which cachesvc is taken for hung; it speaks once a second",

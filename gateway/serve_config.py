@@ -24,6 +24,7 @@ RUNNER_SETTINGS = (
     "max_graph_rows",
     "max_seq_len",
     "num_threads",
+    "max_step_s",
     "step_budget_tokens",
     "runner_metrics",
 )
@@ -121,6 +122,9 @@ class ServeConfig:
     )
     runner_silence_s: float | None = setting(
         "seconds past what its plans should take after which the runner is", None
+    )
+    max_step_s: float | None = setting(
+        "seconds without a result after which the runner ends, to be started again", None
     )
     grace_s: float | None = setting("seconds that streams get to end after SIGTERM", None)
     log_level: str = setting("debug, info, warning or error", "info")

@@ -203,9 +203,10 @@ class Supervisor:
             return
         addresses = (self._config.admin, self.cache_address, self.runner_address)
         sockets = [Path(one.removeprefix("unix:")) for one in addresses if one.startswith("unix:")]
-        for path in (*sockets, self._journal):
+        half_written = self._journal.with_name(self._journal.name + ".new")  # prompts are in it too
+        for paths in (*((path,) for path in sockets), (self._journal, half_written)):
             with contextlib.suppress(PathInUseError):  # it is another's by now
-                remove_left(path)
+                remove_left(*paths)
 
     def hasten(self) -> None:
         """Wait no longer for answers: each child gets a second signal when it is its turn to end,

@@ -47,6 +47,10 @@ class RunnerConfig:
     )
     num_threads: int | None = setting("threads of one operation; all cores when not given", None)
     metrics: str | None = setting("address for Prometheus, HOST:PORT; none when not given", None)
+    max_step_s: float = setting(
+        "seconds without a result of any accepted plan after which the process ends, exit code 1",
+        300.0,
+    )
     grace_s: float = setting("seconds that the manager gets to end its stream on SIGTERM", 10.0)
     parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")
@@ -76,6 +80,7 @@ class RunnerConfig:
             value = getattr(self, name)
             if value is not None:
                 require_at_least(name, value, 1)
+        require_at_least("max_step_s", self.max_step_s, 0.001)
         require_at_least("grace_s", self.grace_s, 0)
         if sum(value is not None for value in (self.num_pages, self.kv_tokens, self.kv_bytes)) > 1:
             raise SetupError("give the page pool once: --num-pages, --kv-tokens or --kv-bytes")

@@ -56,6 +56,10 @@ class FakeRunnerConfig:
     step_ms: float = setting("how long a step takes", 0.0)
     prefill_us_per_token: float = setting("how much longer, a prompt token", 0.0)
     metrics: str | None = setting("address for Prometheus, HOST:PORT; none when not given", None)
+    max_step_s: float = setting(
+        "seconds without a result of any accepted plan after which the process ends, exit code 1",
+        300.0,
+    )
     grace_s: float = setting("seconds that the manager gets to end its stream on SIGTERM", 10.0)
     parent_fd: int | None = setting("file descriptor whose end, as SIGTERM, asks to stop", None)
     log_level: str = setting("debug, info, warning or error", "info")
@@ -67,6 +71,7 @@ class FakeRunnerConfig:
                 require_at_least(name, value, 1)
         for name in ("step_ms", "prefill_us_per_token", "grace_s"):
             require_at_least(name, getattr(self, name), 0)
+        require_at_least("max_step_s", self.max_step_s, 0.001)
         if sum(given is not None for given in (self.model, self.fingerprint, self.recording)) != 1:
             raise SetupError("give one of --model, --fingerprint and --recording")
 

@@ -77,6 +77,11 @@ class Runner:
         return self._books.open_count
 
     @property
+    def oldest_plan_id(self) -> int | None:
+        """Of the plans that were accepted and have no result; None when there is none."""
+        return self._accepted[0].plan_id if self._accepted else None
+
+    @property
     def kept_results(self) -> int:
         """Results that no plan has acknowledged."""
         return len(self._kept)

@@ -68,7 +68,7 @@ class ServiceHost:
                 ("grpc.max_receive_message_length", receive_limit),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )

@@ -48,13 +48,14 @@ class PathLock:
         os.close(self._fd)
 
 
-def remove_left(path: Path) -> None:
-    """Remove `path` and the file of its lock, if a killed owner left either. Errors: PathInUseError
-    while another process owns it.
+def remove_left(path: Path, *beside: Path) -> None:
+    """Remove `path`, what its owner makes `beside` it, and the file of its lock, if a killed owner
+    left any. Errors: PathInUseError while another process owns it.
     """
-    if path.exists() or _lock_path_of(path).exists():
+    if any(left.exists() for left in (path, *beside, _lock_path_of(path))):
         lock = PathLock(path)
-        path.unlink(missing_ok=True)
+        for left in (path, *beside):
+            left.unlink(missing_ok=True)
         lock.release()
 
 

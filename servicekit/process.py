@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import NoReturn, Protocol, TypeVar
 
@@ -18,6 +20,8 @@ from servicekit.errors import FatalError, SetupError
 from servicekit.logs import configure_logs
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PARENT_GONE_END_S = 8.0  # more than an end without a parent takes, with all its bounds
+PR_SET_PDEATHSIG = 1
 
 
 class ServiceConfig(Protocol):
@@ -35,7 +39,8 @@ def run_service(
 ) -> None:
     """Run `serve` with the command line's settings until it returns. Exits 2 on a
     SetupError, 1 on a FatalError; 0 on a signal, or the end of the
-    parent, that comes before `serve` takes signals itself.
+    parent, that comes before `serve` takes signals itself. PARENT_GONE_END_S after the end of the
+    parent the process is killed if it is still there.
     """
     for number in STOP_SIGNALS:  # process 1 of a container would not hear them, by default
         signal.signal(number, _leave)
@@ -43,8 +48,10 @@ def run_service(
         config = read_settings(kind, sys.argv[1:], prog=name, description=description)
         configure_logs(name, config.log_level)
         if config.parent_fd is not None:
-            watching = threading.Thread(target=_leave_with, args=(config.parent_fd,), daemon=True)
-            watching.start()
+            _run_on_when_the_parent_dies()
+            threading.Thread(
+                target=_leave_with, args=(config.parent_fd, PARENT_GONE_END_S), daemon=True
+            ).start()
         uvloop.run(_awaited(serve(config)))
     except SetupError as error:
         sys.stderr.write(f"{name}: {error}\n")
@@ -58,11 +65,21 @@ def _leave(*_: object) -> NoReturn:
     sys.exit(0)
 
 
-def _leave_with(parent_fd: int) -> None:
-    """End the process with its parent while `serve` imports what it needs, which may be long."""
+def _leave_with(parent_fd: int, within_s: float) -> None:
+    """End the process with its parent: softly while `serve` imports what it needs, which may be
+    long; else `serve` sees to that, and is killed if it does not within so many seconds.
+    """
     select.select([parent_fd], [], [])
     if signal.getsignal(signal.SIGTERM) is _leave:
         os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(within_s)
+    os.kill(os.getpid(), signal.SIGKILL)  # without a word: a log that nobody reads may block
+
+
+def _run_on_when_the_parent_dies() -> None:
+    """Even when stopped by then: a stopped process does not see the end of its parent's pipe."""
+    if sys.platform == "linux":  # others have nothing like it
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 async def _awaited(work: Awaitable[None]) -> None:
@@ -75,13 +92,13 @@ async def _awaited(work: Awaitable[None]) -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def end_at_once() -> NoReturn:
-    """End the process, exit code 0, though a thread does what cannot be interrupted: the ordinary
+def end_at_once(exit_code: int) -> NoReturn:
+    """End the process though a thread does what cannot be interrupted: the ordinary
     end would wait for it. The caller gave back what outlives a process: sockets, locks.
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(0)
+    os._exit(exit_code)
 
 
 def require_at_least(name: str, value: float, least: float) -> None:

@@ -116,12 +116,14 @@ async def test_case_10_3_and_10_8_a_serve_that_dies_takes_all_with_it(
     served: Served,
 ) -> None:
     """vllm-project/vllm #55510: the engine survived, and kept the GPU. Here nothing is left after
-    ten seconds, and the ports are free: a second `serve` takes them. That one ends as case 10.8
-    says, though its runner hangs: with a last word to each stream, and it says whom it kills.
+    ten seconds, not even a runner that was stopped, and the ports are free: a second `serve` takes
+    them. That one ends as case 10.8 says, though its runner hangs: with a last word to each stream,
+    and it says whom it kills.
     """
     with served.running() as process:
         await asyncio.to_thread(start, process)
         async with open_streams(served.address, served.http_address) as streams:
+            os.kill(served.pids()["runnersvc"], signal.SIGSTOP)
             process.kill()
             async with asyncio.timeout(GONE_S):
                 assert len(await streams.ends()) == 6

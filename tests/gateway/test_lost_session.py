@@ -314,7 +314,7 @@ class TestOutage:
     @pytest.fixture
     async def lost(self, tmp_path: Path) -> AsyncIterator[Lost]:
         """Time passes at once, and no manager speaks in between."""
-        async with losing(tmp_path, manager_silence_s=1e9) as lost:
+        async with losing(tmp_path, manager_silence_s=1e9, max_outage_s=60) as lost:
             yield lost
 
     async def test_without_a_manager_each_waits_so_long_and_fails_with_what_to_do(
@@ -396,7 +396,7 @@ class TestSilence:
 
     async def test_it_is_an_outage(self, lost: Lost) -> None:
         feed = await lost.accepted(4)
-        lost.pass_time(70)
+        lost.pass_time(130)
         with pytest.raises(Unavailable, match="cachesvc does not answer"):
             await feed.take()
 

@@ -50,6 +50,16 @@ async def test_each_life_of_the_manager_records_into_a_file_of_its_own() -> None
     assert second == [*first, "--record", "plans.2"]
 
 
+@pytest.mark.parametrize("left", [["journal", "journal.new", "journal.lock"], ["journal.new"]])
+async def test_nothing_of_a_journal_stays_behind(tmp_path: Path, left: list[str]) -> None:
+    """Of a manager that was killed while it wrote it anew: that has ids of prompts in it, too."""
+    supervisor = Supervisor(Path("model"), ServeConfig(socket_dir=str(tmp_path)))
+    for name in left:
+        (tmp_path / name).touch()
+    await supervisor.stop()
+    assert await asyncio.to_thread(os.listdir, tmp_path) == []
+
+
 class TestRestarts:
     def test_waits_double_up_to_five_seconds_and_never_end_for_one_that_serves(self) -> None:
         restarts = Restarts()

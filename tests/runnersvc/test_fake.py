@@ -6,6 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from pagewire.v1 import runner_pb2 as pb
 from pagewire.v1 import runner_pb2_grpc
 
 from runnersvc.fake import FakeRunnerConfig, load
+from runnersvc.runner import Runner
+from runnersvc.serving import _until_a_step_hangs
 from servicekit.errors import SetupError
 from servicekit.health_check import is_serving
 from servicekit.plan_codec import encode_plan
@@ -65,11 +69,13 @@ async def execute_two_plans(stub: runner_pb2_grpc.RunnerServiceAsyncStub) -> Non
     assert (list(read.locs), read.last_executed) == ([0, 1, 2, 3, 32], 1)
 
 
-async def test_a_step_that_does_not_end_does_not_hold_it_up() -> None:
+@asynccontextmanager
+async def in_a_step_for_ever(*settings: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A fake runner that was sent a plan, and leaves nothing behind when it has ended."""
     with socket_address() as address:
-        command = [sys.executable, "-m", "runnersvc.fake", "--listen", address, *SMALL]
-        command += ["--fingerprint", "tiny", "--step-ms", "3600000", "--grace-s", "0"]
-        process = await asyncio.create_subprocess_exec(*command)
+        command = [sys.executable, "-m", "runnersvc.fake", "--listen", address, *SMALL, *settings]
+        command += ["--fingerprint", "tiny", "--step-ms", "3600000"]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
         while not await asyncio.to_thread(is_serving, address):
             assert process.returncode is None
         async with channel_to(address) as channel:
@@ -79,11 +85,31 @@ async def test_a_step_that_does_not_end_does_not_hold_it_up() -> None:
             await call.write(pb.ExecuteRequest(attach=attach))
             await call.read()
             await call.write(pb.ExecuteRequest(plan=encode_plan(prefill())))
-            assert await asyncio.to_thread(is_serving, address)  # by now it has the plan
-            process.terminate()
-            assert await process.wait() == 0
+            await asyncio.to_thread(is_serving, address)  # when it answered, it has the plan
+            yield process
         directory = Path(address.removeprefix("unix:")).parent
         assert await asyncio.to_thread(os.listdir, directory) == []
+
+
+async def test_a_step_that_does_not_end_does_not_hold_it_up() -> None:
+    async with in_a_step_for_ever("--grace-s", "0") as process:
+        process.terminate()
+        assert await process.wait() == 0
+
+
+async def test_a_step_that_does_not_end_ends_it() -> None:
+    """The event loop answered, and nobody ever killed it: the manager waited for good."""
+    async with in_a_step_for_ever("--max-step-s", "0.2") as process:
+        _, logged = await process.communicate()
+        assert process.returncode == 1
+    assert b'event="a step does not end" plan_id=1 max_step_s=0.2' in logged
+
+
+async def test_a_runner_without_a_plan_waits_for_one_as_long_as_it_takes() -> None:
+    runner = Runner(*load(config(fingerprint="tiny")))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(_until_a_step_hangs(runner, 0.001), 0.05)
+    runner.stop()
 
 
 def test_it_never_imports_torch() -> None:

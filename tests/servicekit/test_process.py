@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -91,6 +93,7 @@ def test_the_end_of_the_parent_before_it_takes_signals_itself_ends_it_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A runner whose parent was killed went on to import torch, however long that took."""
+    monkeypatch.setattr("servicekit.process.PARENT_GONE_END_S", 3600.0)  # it is this process
     parent_fd, own_fd = os.pipe()
 
     async def serve(config: Settings) -> None:
@@ -101,6 +104,33 @@ def test_the_end_of_the_parent_before_it_takes_signals_itself_ends_it_well(
     with pytest.raises(SystemExit) as caught:
         run_service("pagesvc", "Pages.", Settings, serve)
     assert caught.value.code == 0
+    os.close(parent_fd)
+
+
+HANGS = """
+import signal, time
+from servicekit import process
+from tests.servicekit.test_process import Settings
+
+process.PARENT_GONE_END_S = 0.05
+
+async def serve(config):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("hangs", flush=True)
+    time.sleep(3600)
+
+process.run_service("pagesvc", "Pages.", Settings, serve)
+"""
+
+
+def test_an_event_loop_that_hangs_does_not_outlive_the_parent() -> None:
+    parent_fd, own_fd = os.pipe()
+    command = [sys.executable, "-c", HANGS, "--parent-fd", str(parent_fd)]
+    with subprocess.Popen(command, pass_fds=[parent_fd], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"hangs\n"
+        os.close(own_fd)
+        assert process.wait() == -signal.SIGKILL
     os.close(parent_fd)
 
 
