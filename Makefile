@@ -24,7 +24,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: demo test test-light aot test-gpu soak fuzz chaos check proto proto-check docs docs-check bench load bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
+.PHONY: demo test test-without-services test-light aot test-gpu soak fuzz chaos check proto proto-check docs docs-check bench load bench-gpu-kernels bench-gpu-serve bench-gpu-split compose-test up clean model
 
 PYTHON ?= python3
 GPU_PYTHON ?= python3
@@ -53,13 +53,18 @@ demo: model
 model: .venv/.made
 	$(BIN)/pagewire fetch $(MODEL)
 
-# All runs, whatever fails; what needs no processes of its own runs beside the rest, and is shown after it.
+# All runs, whatever fails. Tests of running services wait for processes most of the time, so the others run beside them, and are
+# shown after them.
+WITH_SERVICES := tests/e2e tests/chaos tests/fuzz
 test: model .venv-light/.made .venv-aot/.made examples/node/node_modules/.made
 	@shown=$$(mktemp) && trap 'rm -f "$$shown"' EXIT; \
-	$(MAKE) --no-print-directory test-light aot > "$$shown" 2>&1 & beside=$$!; \
-	failed=; $(BIN)/pytest || failed=y; \
+	$(MAKE) --no-print-directory --keep-going test-without-services test-light aot > "$$shown" 2>&1 & beside=$$!; \
+	failed=; $(BIN)/pytest $(WITH_SERVICES) || failed=y; \
 	wait $$beside || failed=y; cat "$$shown"; \
 	[ -z "$$failed" ] || { echo "make test: failed" >&2; exit 1; }
+
+test-without-services: .venv/.made
+	@$(BIN)/pytest $(addprefix --ignore=,$(WITH_SERVICES))
 
 test-light: .venv-light/.made
 	@echo "Where torch is absent:"
