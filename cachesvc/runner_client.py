@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -28,6 +29,8 @@ from servicekit.recording import RecordingWriter
 from servicekit.status import error_of
 
 log = structlog.get_logger()
+
+READ_REST_S = 1.0  # of an ended call
 
 
 class RunnerClient:
@@ -107,6 +110,8 @@ class RunnerClient:
         sender = asyncio.create_task(self._send_plans(call))
         try:
             await asyncio.wait((reader, sender), return_when=asyncio.FIRST_COMPLETED)
+            if not reader.done():  # a write found the call ended: what came before its end counts
+                await asyncio.wait((reader,), timeout=READ_REST_S)
             if not reader.done():
                 await sender
             return await reader
@@ -141,7 +146,8 @@ class RunnerClient:
             if kind == "result":
                 self._core.result(decode_result(answer.result))
                 if not self._sending.locked():  # before anything else: the device waits for it
-                    await self._send_due(call)
+                    with suppress(asyncio.InvalidStateError):  # ended: what is left to read counts
+                        await self._send_due(call)
             elif kind == "refusal":
                 self._core.refused(decode_refusal(answer.refusal))
             elif kind == "failed":
