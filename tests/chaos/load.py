@@ -101,6 +101,8 @@ class Load:
                         call.cancel()
                         return True
         except grpc.aio.AioRpcError as error:
+            if heard.finished:  # the gateway died between the end of the answer and its status
+                return True
             self._take_error(error, heard, excused=door.deaths != deaths or not was_up)
             return False
         except SeamError as seam:
