@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -29,8 +28,6 @@ from servicekit.recording import RecordingWriter
 from servicekit.status import error_of
 
 log = structlog.get_logger()
-
-READ_REST_S = 1.0  # of an ended call
 
 
 class RunnerClient:
@@ -80,8 +77,8 @@ class RunnerClient:
         call = self._execute()
         try:
             await call.write(pb.ExecuteRequest(attach=encode_attach(self._core.attach_request())))
-            answer: Any = await call.read()
-            if answer is grpc.aio.EOF or answer.WhichOneof("response") != "attached":
+            answer: Any = await anext(aiter(call), None)
+            if answer is None or answer.WhichOneof("response") != "attached":
                 return "the runner ended the stream before it attached"
             resend = self._core.attached(decode_attached(answer.attached))
             if self._writer is not None:
@@ -110,8 +107,6 @@ class RunnerClient:
         sender = asyncio.create_task(self._send_plans(call))
         try:
             await asyncio.wait((reader, sender), return_when=asyncio.FIRST_COMPLETED)
-            if not reader.done():  # a write found the call ended: what came before its end counts
-                await asyncio.wait((reader,), timeout=READ_REST_S)
             if not reader.done():
                 await sender
             return await reader
@@ -133,21 +128,20 @@ class RunnerClient:
             while (plan := self._core.next_plan()) is not None:
                 if self._writer is not None:
                     self._writer.plan(plan)
-                await call.write(plan_request(plan))
+                try:
+                    await call.write(plan_request(plan))
+                except (asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                    return  # the call ended: the reader finds why, after what came before
 
     async def _read_answers(self, call: Any) -> str:
-        while True:
-            answer = await call.read()
-            if answer is grpc.aio.EOF:
-                return "the runner ended the stream"
+        async for answer in call:  # `read` of a call that ended would drop what is not read yet
             kind = answer.WhichOneof("response")
             if self._writer is not None and kind in ("result", "refusal", "failed"):
                 getattr(self._writer, kind)(getattr(answer, kind))
             if kind == "result":
                 self._core.result(decode_result(answer.result))
                 if not self._sending.locked():  # before anything else: the device waits for it
-                    with suppress(asyncio.InvalidStateError):  # ended: what is left to read counts
-                        await self._send_due(call)
+                    await self._send_due(call)
             elif kind == "refusal":
                 self._core.refused(decode_refusal(answer.refusal))
             elif kind == "failed":
@@ -159,3 +153,4 @@ class RunnerClient:
                 )
             self.wake()
             self._on_change()
+        return "the runner ended the stream"
